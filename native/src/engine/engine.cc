@@ -110,13 +110,13 @@ void Engine::CallBetweenSteps(Action action) {
   try {
     stepper_.ApplyCalls(std::move(calls));
     action(stepper_.prefixes());
+    Publish();
   } catch (const EngineError&) {
     Publish();
     throw;
   } catch (const std::exception& error) {
     Fail(error.what());
   }
-  Publish();
 }
 
 int64_t Engine::CountCached(std::span<const int32_t> tokens) {
@@ -226,10 +226,10 @@ bool Engine::Step() {
   }
   try {
     stepper_.Step(std::move(calls));
+    Publish();
   } catch (const std::exception& error) {
     Fail(error.what());
   }
-  Publish();
   std::lock_guard lock(mutex_);
   return has_unpaused_ || !inbox_.empty();
 }
@@ -281,8 +281,15 @@ void Engine::Publish() {
   std::vector<std::string> notices = stepper_.TakeNotices();
   const Statistics& statistics = stepper_.UpdateStatistics();
   std::lock_guard lock(mutex_);
-  for (Record& record : stepper_.records()) outbox_.Put(std::move(record));
-  stepper_.records().clear();
+  std::vector<Record>& records = stepper_.records();
+  size_t num_put = 0;
+  try {
+    for (; num_put < records.size(); ++num_put) outbox_.Put(std::move(records[num_put]));
+  } catch (...) {  // Memory is exhausted: `Fail` publishes the others.
+    records.erase(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(num_put));
+    throw;
+  }
+  records.clear();
   for (std::string& notice : notices) notices_.push_back(std::move(notice));
   published_ = statistics;
   has_unpaused_ = stepper_.has_unpaused();

@@ -6,10 +6,13 @@
 namespace aiomlc {
 
 void Outbox::Put(Record&& record) {
-  const auto [entry, is_new] = index_by_sequence_.try_emplace(record.sequence_id, records_.size());
-  if (is_new) {
+  const auto entry = index_by_sequence_.find(record.sequence_id);
+  if (entry == index_by_sequence_.end()) {
+    // The index comes last: it must not be out of range if memory is exhausted.
+    const int64_t sequence_id = record.sequence_id;
     records_.push_back(std::move(record));
     if (records_.size() == 1) wake_.Signal();
+    index_by_sequence_.emplace(sequence_id, records_.size() - 1);
     return;
   }
   Record& merged = records_[entry->second];

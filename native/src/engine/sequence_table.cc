@@ -17,9 +17,10 @@ SequenceSnapshot SnapshotOf(const Sequence& sequence) {
 
 }  // namespace
 
-Sequence* SequenceTable::Add(std::unique_ptr<Sequence> sequence) {
+Sequence* SequenceTable::Add(std::unique_ptr<Sequence>&& sequence) {
   Sequence* const added = sequence.get();
-  sequences_.emplace(added->id, std::move(sequence));
+  std::unique_ptr<Sequence>& entry = sequences_[added->id];
+  entry = std::move(sequence);
   context_.totals.prompt_tokens += added->num_prompt_tokens;
   context_.scheduler.Add(added);
   QueueDeadline(added);
@@ -57,7 +58,8 @@ void SequenceTable::End(Sequence* sequence, Record record, FinishReason reason) 
     context_.scheduler.Remove(sequence);
   }
   sequences_.erase(sequence_id);
-  RemoveFromModel(is_in_model ? removed : std::vector<int64_t>(), sequence_id);
+  if (context_.speculation != nullptr) context_.speculation->Remove(sequence_id);
+  if (is_in_model) RemoveFromModel(removed);
 }
 
 void SequenceTable::EndExpired() {
@@ -111,13 +113,14 @@ void SequenceTable::PauseSequence(Sequence* sequence) {
   sequence->timer.Pause();
   QueueDeadline(sequence);
   paused_.insert(sequence);
-  RemoveFromModel(removed, sequence->id);
+  if (context_.speculation != nullptr) context_.speculation->Evict(sequence->id);
+  RemoveFromModel(removed);
 }
 
 void SequenceTable::ResumeSequence(Sequence* sequence) {
   paused_.erase(sequence);
   sequence->is_paused = false;
-  if (sequence->num_completion_tokens() > 0) sequence->timer.Restart(context_.now());
+  sequence->timer.Resume(context_.now());
   QueueDeadline(sequence);
   context_.scheduler.Add(sequence);
 }
@@ -132,8 +135,7 @@ void SequenceTable::EvictAll() {
   RemoveFromModel(context_.scheduler.EvictAll());
 }
 
-void SequenceTable::RemoveFromModel(const std::vector<int64_t>& sequence_ids,
-                                    std::optional<int64_t> ended_id) {
+void SequenceTable::RemoveFromModel(const std::vector<int64_t>& sequence_ids) {
   std::exception_ptr failure;
   for (int64_t sequence_id : sequence_ids) {
     try {
@@ -141,9 +143,6 @@ void SequenceTable::RemoveFromModel(const std::vector<int64_t>& sequence_ids,
     } catch (...) {
       if (failure == nullptr) failure = std::current_exception();
     }
-  }
-  if (context_.speculation != nullptr && ended_id.has_value()) {
-    context_.speculation->Remove(*ended_id);
   }
   if (failure != nullptr) std::rethrow_exception(failure);
 }

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -43,8 +42,8 @@ class SequenceTable {
   /*! \brief Create an empty table. The arguments are not owned and must outlive the table. */
   SequenceTable(StepContext* context, IdSource* ids) : context_(*context), ids_(*ids) {}
 
-  /*! \brief Add a submitted sequence to the table and to the queue. */
-  Sequence* Add(std::unique_ptr<Sequence> sequence);
+  /*! \brief Add a submitted sequence to the table and to the queue; moved from unless it throws. */
+  Sequence* Add(std::unique_ptr<Sequence>&& sequence);
 
   /*! \return The live sequence with this id, or null. */
   Sequence* Find(int64_t sequence_id) const;
@@ -74,11 +73,9 @@ class SequenceTable {
 
   /*!
    * \brief Remove sequences or cache entries from the model: all of them, even if the model throws.
-   * \param ended_id A sequence to remove from the drafter.
    * \throws The first exception of the model.
    */
-  void RemoveFromModel(const std::vector<int64_t>& sequence_ids,
-                       std::optional<int64_t> ended_id = std::nullopt);
+  void RemoveFromModel(const std::vector<int64_t>& sequence_ids);
 
   /*! \brief Remove unverified and rejected draft tokens from the KV cache. */
   void PopSpeculated(Sequence* sequence);

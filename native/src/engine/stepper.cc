@@ -24,18 +24,29 @@ void Stepper::Step(Inbox calls) {
 
 std::string Stepper::Abort(std::vector<std::unique_ptr<Sequence>> submitted, FinishReason reason,
                            const std::string& error) {
-  for (std::unique_ptr<Sequence>& sequence : submitted) sequences_.Add(std::move(sequence));
+  const auto add_all = [&](std::vector<std::unique_ptr<Sequence>>& sequences) {
+    for (std::unique_ptr<Sequence>& sequence : sequences) {
+      if (sequence != nullptr) sequences_.Add(std::move(sequence));
+    }
+  };
+  add_all(submitted_);
+  add_all(submitted);
   return sequences_.EndAll(reason, error);
 }
 
 void Stepper::ApplyCalls(Inbox calls) {
   context_.meter.OnStepBegin();  // Tokens may be forced.
+  // A member, so that `Abort` can end them if this fails.
+  submitted_ = std::move(calls.submitted);
   std::vector<Sequence*> added;
-  added.reserve(calls.submitted.size());
-  for (std::unique_ptr<Sequence>& sequence : calls.submitted) {
+  added.reserve(submitted_.size());
+  for (std::unique_ptr<Sequence>& sequence : submitted_) {
     added.push_back(sequences_.Add(std::move(sequence)));
   }
+  submitted_.clear();
+  std::vector<int64_t> added_ids;
   for (Sequence* sequence : added) {
+    added_ids.push_back(sequence->id);
     if (sequence->constraint != nullptr) committer_.CommitForcedTokens(sequence);
   }
   for (int64_t sequence_id : calls.cancelled) {
@@ -55,6 +66,12 @@ void Stepper::ApplyCalls(Inbox calls) {
   if (!calls.is_reset) return;
   sequences_.EvictAll();
   context_.totals = Statistics();
+  for (int64_t sequence_id : added_ids) {
+    const Sequence* const sequence = sequences_.Find(sequence_id);
+    if (sequence == nullptr) continue;
+    context_.totals.prompt_tokens += sequence->num_prompt_tokens;
+    context_.totals.completion_tokens += sequence->num_completion_tokens();
+  }
 }
 
 void Stepper::RunPlan() {
@@ -63,7 +80,7 @@ void Stepper::RunPlan() {
   if (plan.rows.empty()) {
     const std::vector<Sequence*>& deferred = sequences_.deferred();
     if (deferred.empty()) throw std::logic_error("the step plan is empty, but sequences are live");
-    return committer_.WaitForMask(*deferred.front());
+    return committer_.WaitForAnyMask(deferred);
   }
   context_.meter.OnStepPlanned(plan);
   context_.scheduler.ApplyPlan(plan);
@@ -98,7 +115,7 @@ void Stepper::ApplySequenceChanges(const StepPlan& plan) {
   };
   for (Sequence* sequence : plan.preempted) {
     model.RemoveSequence(sequence->cache_id);
-    if (context_.speculation != nullptr) context_.speculation->Remove(sequence->id);
+    if (context_.speculation != nullptr) context_.speculation->Evict(sequence->id);
   }
   // Before the eviction, which may remove the sources of these forks. The other forks need free
   // pages for their copies.

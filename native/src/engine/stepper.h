@@ -84,6 +84,8 @@ class Stepper {
   SequenceTable sequences_;
   TokenCommitter committer_;
   PrefixTransfer prefixes_;
+  /*! \brief Sequences that `ApplyCalls` has not added yet; those that it has are null. */
+  std::vector<std::unique_ptr<Sequence>> submitted_;
 };
 
 }  // namespace aiomlc

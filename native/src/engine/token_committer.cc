@@ -1,5 +1,7 @@
 #include "engine/token_committer.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "sequence/sequence_record.h"
@@ -9,6 +11,10 @@ namespace aiomlc {
 namespace {
 
 constexpr const char* kNotFinite = "the model's logits are not finite";
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr const char* kProcessorNotFinite =
+    "a logits processor has set a logit to NaN or to infinity; to exclude a token, set it to minus "
+    "infinity";
 constexpr const char* kNoTokenLeft =
     "no token is allowed: biases, banned tokens, the grammar and logits processors exclude every "
     "token";
@@ -44,8 +50,8 @@ void TokenCommitter::CommitDeferred() {
 bool TokenCommitter::CommitForcedTokens(Sequence* sequence) {
   try {
     // Log-probabilities need the logits of every token, so no token is forced if they are
-    // requested.
-    if (!sequence->top_logprobs.has_value()) {
+    // requested; those of the prompt are reported with the first token.
+    if (!sequence->top_logprobs.has_value() && sequence->prompt_scorer.is_done()) {
       const Clock::time_point start = Clock::now();
       const std::vector<int32_t> forced = sequence->constraint->ForcedTokens();
       context_.meter.OnForcedTokens(Clock::now() - start);
@@ -61,6 +67,13 @@ bool TokenCommitter::CommitForcedTokens(Sequence* sequence) {
     Fail(sequence, GrammarFailure(error));
   }
   return false;
+}
+
+void TokenCommitter::WaitForAnyMask(std::span<Sequence* const> sequences) {
+  mask_worker_.WaitBriefly([=] {
+    return std::any_of(sequences.begin(), sequences.end(),
+                       [](const Sequence* sequence) { return sequence->constraint->is_ready(); });
+  });
 }
 
 bool TokenCommitter::ScorePrompt(const StepRow& row, const float* logits) {
@@ -93,9 +106,13 @@ void TokenCommitter::VerifyDraft(Sequence* sequence, std::span<const int32_t> dr
   bool continues = true;
   sequence->num_speculated = num_draft;
   while (continues && first + accepted == sequence->num_tokens()) {
-    // Not deferred, because the masks of the later draft tokens depend on this one.
-    if (sequence->constraint != nullptr) WaitForMask(*sequence);
-    continues = SampleAndCommit(sequence, logits + accepted * context_.model->vocab_size());
+    const float* next_logits = logits + accepted * context_.model->vocab_size();
+    if (sequence->constraint != nullptr && !mask_worker_.Get(*sequence->constraint)) {
+      // The masks of the remaining draft tokens depend on this one, so they are given up.
+      sequences_.DeferForMask(sequence, next_logits);
+      break;
+    }
+    continues = SampleAndCommit(sequence, next_logits);
     // More than one token may have been committed, because the grammar may force tokens.
     while (continues && accepted < num_draft && first + accepted < sequence->num_tokens() &&
            sequence->token_ids[first + accepted] == draft[accepted]) {
@@ -119,11 +136,14 @@ bool TokenCommitter::SampleAndCommit(Sequence* sequence, const float* logits) {
       return CommitToken(sequence, *token_id, logits) &&
              (sequence->constraint == nullptr || CommitForcedTokens(sequence));
     }
-    // With finite logits, the grammar, biases or a logits processor excluded every token.
-    if (AreFinite(logits, context_.model->vocab_size())) {
-      Fail(sequence, kNoTokenLeft);
-    } else {
+    const int64_t vocab_size = context_.model->vocab_size();
+    if (!AreFinite(logits, vocab_size)) {
       FailNonFinite(sequence);
+    } else if (std::any_of(adjusted_logits_.begin(), adjusted_logits_.end(),
+                           [](float logit) { return !(logit < kInfinity); })) {
+      Fail(sequence, kProcessorNotFinite);
+    } else {
+      Fail(sequence, kNoTokenLeft);
     }
   } catch (const GrammarError& error) {
     Fail(sequence, GrammarFailure(error));
@@ -155,10 +175,13 @@ bool TokenCommitter::CommitToken(Sequence* sequence, int32_t token_id, const flo
                            sequence->constraint->AcceptToken(token_id);
   sequence->token_ids.push_back(token_id);
   sequence->logit_adjuster.CountToken(token_id);
-  sequence->timer.Restart(context_.now());
-  sequences_.QueueDeadline(sequence);
   ++context_.totals.completion_tokens;
-  context_.meter.OnToken(sequence);
+  // Tokens that are forced while it waits for its first step say nothing about its speed.
+  if (sequence->has_started) {
+    sequence->timer.Restart(context_.now());
+    sequences_.QueueDeadline(sequence);
+    context_.meter.OnToken(sequence);
+  }
   Record record = NewRecord(*sequence);
   record.prompt_logprobs = sequence->prompt_scorer.TakeLogprobs();
   if (is_stop_token) {

@@ -47,8 +47,8 @@ class TokenCommitter {
 
   /*! \brief Compute fast masks in this thread, between two forward passes. */
   void HelpWithMasks() { mask_worker_.RunFastJobs(); }
-  /*! \brief Sleep until the mask of a sequence is ready. */
-  void WaitForMask(const Sequence& sequence) { mask_worker_.Wait(*sequence.constraint); }
+  /*! \brief Sleep until the mask of one of the sequences is ready, but not for long. */
+  void WaitForAnyMask(std::span<Sequence* const> sequences);
   /*! \brief Join the thread that computes masks; no later step may need one. */
   void StopMasks() { mask_worker_.Stop(); }
 

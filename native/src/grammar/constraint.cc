@@ -15,8 +15,12 @@ namespace aiomlc {
 namespace {
 
 constexpr int64_t kBitsPerWord = 32;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /*! \brief The engine does not wait for slower masks; most masks take a tenth of this. */
 constexpr std::chrono::microseconds kSlowMask(500);
+/*! \brief How long new requests may wait while the engine has nothing to do but to wait for masks.
+ */
+constexpr std::chrono::milliseconds kBriefWait(1);
 
 /*!
  * \brief Work of a sequence's grammar that takes longer counts towards `kMaxCostlyTime`.
@@ -90,8 +94,8 @@ void Constraint::Apply(float* logits, int64_t vocab_size) const {
     const int64_t count = std::min(kBitsPerWord, vocab_size - begin);
     for (int64_t i = 0; i < count; ++i) {
       const float logit = logits[begin + i];
-      const bool is_excluded = (word & kBitAt[i]) == 0 && logit == logit;
-      logits[begin + i] = is_excluded ? -std::numeric_limits<float>::infinity() : logit;
+      const bool is_excluded = (word & kBitAt[i]) == 0 && logit < kInfinity;
+      logits[begin + i] = is_excluded ? -kInfinity : logit;
     }
   }
 }
@@ -141,9 +145,24 @@ void MaskWorker::RunFastJobs() {
   }
 }
 
-void MaskWorker::Wait(const Constraint& constraint) {
+void MaskWorker::WaitBriefly(const std::function<bool()>& condition) {
   std::unique_lock lock(mutex_);
-  mask_ready_.wait(lock, [&] { return constraint.is_ready(); });
+  mask_ready_.wait_for(lock, kBriefWait, condition);
+}
+
+bool MaskWorker::Get(const Constraint& constraint) {
+  std::unique_lock lock(mutex_);
+  const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& queued) {
+    return queued.get() == &constraint && !queued->is_slow();
+  });
+  if (job != jobs_.end()) {
+    const std::shared_ptr<Constraint> taken = std::move(*job);
+    jobs_.erase(job);
+    lock.unlock();
+    taken->ComputeMask();
+    return true;
+  }
+  return mask_ready_.wait_for(lock, kSlowMask, [&] { return constraint.is_ready(); });
 }
 
 void MaskWorker::Run() {

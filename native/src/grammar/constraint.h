@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -49,7 +50,7 @@ class Constraint {
   /*!
    * \brief Set the logits of disallowed tokens to minus infinity.
    *
-   * NaN is kept, so that the mask does not hide a broken model.
+   * NaN and infinity are kept, so that the mask does not hide a broken model.
    * \pre is_ready()
    * \throws GrammarError if the mask could not be computed, allows no token, or if the slow masks
    *     of the sequence have taken too long.
@@ -99,8 +100,19 @@ class MaskWorker {
   /*! \brief Compute all queued fast masks in the calling thread. */
   void RunFastJobs();
 
-  /*! \brief Block until the mask is computed. */
-  void Wait(const Constraint& constraint);
+  /*!
+   * \brief Block until a condition holds, which is checked after each mask, or for a millisecond.
+   *
+   * So the engine can take new requests while all of its masks are slow.
+   */
+  void WaitBriefly(const std::function<bool()>& condition);
+
+  /*!
+   * \brief Compute a queued fast mask in the calling thread, or wait for one that is being
+   * computed.
+   * \return Whether the mask is ready; false if it is slow.
+   */
+  bool Get(const Constraint& constraint);
 
   /*!
    * \brief Discard the queued masks, and join the thread. Idempotent.

@@ -1,6 +1,7 @@
 #include "scheduling/radix_tree.h"
 
 #include <algorithm>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -46,29 +47,44 @@ RadixTree::~RadixTree() = default;
 RadixTree::Node* RadixTree::Split(Node* node, size_t num_tokens) {
   Node* parent = node->parent;
   const auto middle = node->tokens.begin() + static_cast<std::ptrdiff_t>(num_tokens);
+  // All that may throw comes first, while the tree is unchanged.
   auto upper = std::make_unique<Node>();
   upper->tokens.assign(node->tokens.begin(), middle);
-  std::unique_ptr<Node> lower = std::move(parent->children.at(node->tokens.front()));
+  upper->ids.reserve(1);
+  upper->parent = parent;
+  std::unique_ptr<Node>& lower = upper->children[*middle];
+  std::unique_ptr<Node>& place = parent->children.at(node->tokens.front());
+  lower = std::move(place);
   lower->tokens.erase(lower->tokens.begin(), middle);
-  upper->AttachChild(std::move(lower));
-  Node* result = upper.get();
-  parent->AttachChild(std::move(upper));
-  return result;
+  lower->parent = upper.get();
+  place = std::move(upper);
+  return place.get();
 }
 
 void RadixTree::Insert(int64_t id, std::span<const int32_t> tokens) {
   if (tokens.empty() || Contains(id)) {
     throw std::logic_error("a sequence is empty or already in the radix tree");
   }
+  const auto end = ends_.emplace(id, nullptr).first;
+  try {
+    end->second = InsertTokens(id, tokens);
+  } catch (...) {
+    ends_.erase(end);
+    throw;
+  }
+}
+
+RadixTree::Node* RadixTree::InsertTokens(int64_t id, std::span<const int32_t> tokens) {
   Node* node = root_.get();
   while (!tokens.empty()) {
     const auto child = node->children.find(tokens.front());
     if (child == node->children.end()) {
       auto leaf = std::make_unique<Node>();
       leaf->tokens.assign(tokens.begin(), tokens.end());
-      Node* parent = std::exchange(node, leaf.get());
-      parent->AttachChild(std::move(leaf));
-      break;
+      leaf->ids.push_back(id);
+      Node* const added = leaf.get();
+      node->AttachChild(std::move(leaf));
+      return added;
     }
     node = child->second.get();
     const size_t common = node->CountCommon(tokens);
@@ -76,7 +92,7 @@ void RadixTree::Insert(int64_t id, std::span<const int32_t> tokens) {
     tokens = tokens.subspan(common);
   }
   node->ids.push_back(id);
-  ends_.emplace(id, node);
+  return node;
 }
 
 void RadixTree::Remove(int64_t id) {
@@ -96,12 +112,18 @@ void RadixTree::Remove(int64_t id) {
 
 void RadixTree::MergeWithOnlyChild(Node* node) {
   if (node == root_.get() || !node->ids.empty() || node->children.size() != 1) return;
+  const std::vector<int32_t>& tail = node->children.begin()->second->tokens;
+  try {
+    node->tokens.reserve(node->tokens.size() + tail.size());
+  } catch (const std::bad_alloc&) {
+    return;  // Two nodes are as right as one. Nothing below allocates memory.
+  }
+  node->tokens.insert(node->tokens.end(), tail.begin(), tail.end());
   const std::unique_ptr<Node> child = std::move(node->children.begin()->second);
-  node->children.clear();
-  node->tokens.insert(node->tokens.end(), child->tokens.begin(), child->tokens.end());
   node->ids = std::move(child->ids);
-  for (int64_t id : node->ids) ends_[id] = node;
-  for (auto& [token, grandchild] : child->children) node->AttachChild(std::move(grandchild));
+  for (int64_t id : node->ids) ends_.at(id) = node;
+  node->children = std::move(child->children);
+  for (auto& [token, grandchild] : node->children) grandchild->parent = node;
 }
 
 PrefixMatch RadixTree::FindLongest(std::span<const int32_t> tokens) const {

@@ -65,6 +65,11 @@ class RadixTree {
  private:
   struct Node;
 
+  /*!
+   * \brief Add the id to the node where its tokens end, which is created if it does not exist.
+   * \return The node. If memory is exhausted, no sequence has changed.
+   */
+  Node* InsertTokens(int64_t id, std::span<const int32_t> tokens);
   /*! \brief Split a node after `num_tokens` of its tokens. \return The upper node. */
   static Node* Split(Node* node, size_t num_tokens);
   /*! \brief Merge a node with its only child, if no sequence ends at the node. */

@@ -36,6 +36,10 @@ struct RowCandidate {
   bool is_decoding() const {
     return sequence->num_completion_tokens() > 0 && num_uncomputed() == 1;
   }
+  /*! \brief Whether prompt tokens are computed, and not only tokens that a grammar has forced. */
+  bool prefills() const {
+    return num_uncomputed() > 0 && num_computed < sequence->num_prompt_tokens;
+  }
   int64_t MaxTokensWithin(int64_t max_scored) const {
     return sequence->prompt_scorer.MaxTokensWithin(num_computed, max_scored);
   }
@@ -261,7 +265,7 @@ void Scheduler::PlanRows(size_t num_survivors, StepPlan* plan) const {
                             [](const RowCandidate& candidate) { return candidate.is_decoding(); });
   const bool has_prefill =
       std::any_of(first_prefill, order.end(),
-                  [](const RowCandidate& candidate) { return candidate.num_uncomputed() > 0; });
+                  [](const RowCandidate& candidate) { return candidate.prefills(); });
   if (separate_prefill_ && has_prefill) {
     order.erase(order.begin(), first_prefill);
   } else {
@@ -331,6 +335,7 @@ void Scheduler::ApplyPlan(const StepPlan& plan) {
   for (int64_t id : plan.evicted) Evict(id);
   for (const auto& [sequence, prefix] : plan.admitted) {
     sequence->num_computed = prefix.num_tokens;
+    sequence->times_bypassed = 0;
     if (!std::exchange(sequence->has_started, true)) {
       sequence->num_cached = std::min(prefix.num_tokens, sequence->num_prompt_tokens);
     }

@@ -22,12 +22,14 @@ void UpdateIfEarlier(Deadline* deadline, TimePoint at, const char* limit) {
 SequenceTimer::SequenceTimer(const TimeLimits& limits, TimePoint submitted)
     : limits_(limits), submitted_(submitted) {}
 
-void SequenceTimer::Restart(TimePoint now) {
-  restarted_ = now;
-  is_paused_ = false;
-}
+void SequenceTimer::Restart(TimePoint now) { restarted_ = now; }
 
 void SequenceTimer::Pause() { is_paused_ = true; }
+
+void SequenceTimer::Resume(TimePoint now) {
+  is_paused_ = false;
+  if (restarted_) restarted_ = now;
+}
 
 Deadline SequenceTimer::Next() const {
   Deadline deadline;

@@ -37,10 +37,12 @@ class SequenceTimer {
  public:
   SequenceTimer(const TimeLimits& limits, TimePoint submitted);
 
-  /*! \brief Restart the inter-token timeout, after a token or after a pause. */
+  /*! \brief Restart the inter-token timeout after a token. */
   void Restart(TimePoint now);
-  /*! \brief Suspend the inter-token timeout until `Restart`. */
+  /*! \brief Suspend the inter-token timeout until `Resume`. */
   void Pause();
+  /*! \brief Restart the inter-token timeout, if there was a token. */
+  void Resume(TimePoint now);
 
   /*! \return The earliest deadline. */
   Deadline Next() const;

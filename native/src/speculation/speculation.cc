@@ -5,6 +5,15 @@
 
 namespace aiomlc {
 
+namespace {
+
+bool HasSlowMask(const Sequence& sequence) {
+  const Constraint* const constraint = sequence.constraint.get();
+  return constraint != nullptr && (!constraint->is_ready() || constraint->is_slow());
+}
+
+}  // namespace
+
 template <typename Action>
 void Speculation::RunOrDisable(Action action) {
   try {
@@ -39,8 +48,11 @@ std::vector<DraftRequest> Speculation::CreateRequests(const std::vector<Sequence
   for (Sequence* sequence : running) {
     if (!sequence->is_decoding()) continue;
     ++num_decoding;
-    // A logits processor would be called for tokens that may be rejected.
-    if (sequence->logits_processor || disabled_.contains(sequence->id)) continue;
+    // A logits processor would be called for tokens that may be rejected, and every stream would
+    // wait for slow masks.
+    if (sequence->logits_processor || disabled_.contains(sequence->id) || HasSlowMask(*sequence)) {
+      continue;
+    }
     DraftDepth& depth =
         depths_.try_emplace(sequence->id, draft_length_, drafter_->policy()).first->second;
     // A step yields one token in addition to the accepted draft tokens.
@@ -73,8 +85,12 @@ void Speculation::OnDraftVerified(int64_t sequence_id, int64_t proposed, int64_t
 }
 
 void Speculation::Remove(int64_t sequence_id) {
-  depths_.erase(sequence_id);
   disabled_.erase(sequence_id);
+  Evict(sequence_id);
+}
+
+void Speculation::Evict(int64_t sequence_id) {
+  depths_.erase(sequence_id);
   if (drafter_ != nullptr) RunOrDisable([&] { drafter_->Remove(sequence_id); });
 }
 

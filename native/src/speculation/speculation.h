@@ -49,8 +49,11 @@ class Speculation {
   /*! \brief Adapt to a verified draft. \param proposed The length of the draft, at least 1. */
   void OnDraftVerified(int64_t sequence_id, int64_t proposed, int64_t accepted);
 
-  /*! \brief Discard the state of a sequence that ended or was preempted. */
+  /*! \brief Discard the state of a sequence that has ended. */
   void Remove(int64_t sequence_id);
+
+  /*! \brief Discard the draft model's state of a sequence that is preempted or paused. */
+  void Evict(int64_t sequence_id);
 
   /*! \brief Why drafting is disabled for all sequences; empty if it is not. */
   const std::string& failure() const { return failure_; }

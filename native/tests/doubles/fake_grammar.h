@@ -35,8 +35,9 @@ class FakeGrammar final : public GrammarMatcher {
   std::shared_future<void> gate;
   /*! \brief Shared by all clones. */
   std::shared_ptr<void> alive;
-  /*! \brief The processor time that each mask takes. */
+  /*! \brief The processor time that each mask takes, from position `slow_from` on. */
   std::chrono::milliseconds mask_time{0};
+  size_t slow_from = 0;
 
   std::unique_ptr<GrammarMatcher> Clone() const override {
     return std::make_unique<FakeGrammar>(*this);
@@ -44,7 +45,8 @@ class FakeGrammar final : public GrammarMatcher {
   void ComputeMask(std::span<uint32_t> mask) override {
     if (gate.valid()) gate.wait();
     const std::clock_t start = std::clock();
-    while (std::clock() - start < mask_time.count() * CLOCKS_PER_SEC / 1000) {
+    while (position_ >= slow_from &&
+           std::clock() - start < mask_time.count() * CLOCKS_PER_SEC / 1000) {
     }
     if (position_ == fails_at) throw GrammarError("out of fuel");
     std::fill(mask.begin(), mask.end(), 0);

@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
+#include <span>
 #include <thread>
 
 #include "engine/engine.h"
+#include "tests/doubles/fake_grammar.h"
 #include "tests/doubles/fake_model.h"
 
 namespace aiomlc {
@@ -96,6 +99,31 @@ TEST_F(EngineLimits, FirstTokenTimeoutEndsASequenceWithoutTokens) {
   EXPECT_EQ(outputs_[on_time].finish_reason, FinishReason::kLength);
   EXPECT_EQ(outputs_[late].finish_reason, FinishReason::kTimeout);
   EXPECT_EQ(outputs_[late].error, "first_token_timeout");
+}
+
+TEST_F(EngineLimits, ForcedTokensOfAWaitingSequenceDoNotStartInterTokenTimeout) {
+  Open({.max_batch_size = 1});
+  engine_->Submit({1}, Options(1, 4));
+  Step();
+  FakeGrammar grammar({{4}, {5, 6}});
+  grammar.has_forced_tokens = true;
+  SequenceOptions options = Options(2, 20);
+  options.grammar = grammar.Clone();
+  options.time_limits.inter_token_timeout = 1.0;
+  const int64_t patient = engine_->Submit({2}, options);
+  options.time_limits = {.first_token_timeout = 1.0};
+  const int64_t impatient = engine_->Submit({3}, options);
+  Step();
+  engine_->Pause(patient);
+  Step();
+  engine_->Resume(patient);
+  now_ += milliseconds(1500);
+  StepUntilIdle();
+
+  EXPECT_EQ(outputs_[patient].finish_reason, FinishReason::kStop);
+  EXPECT_EQ(outputs_[impatient].finish_reason, FinishReason::kTimeout);
+  EXPECT_EQ(outputs_[impatient].error, "first_token_timeout");
+  EXPECT_THAT(outputs_[impatient].token_ids, ElementsAre(4));
 }
 
 TEST_F(EngineLimits, EveryTokenRestartsInterTokenTimeout) {
@@ -208,6 +236,18 @@ TEST_F(EngineLimits, TheQueueLimitHoldsDuringAStep) {
   EXPECT_EQ(ended_.size(), 1u);
 }
 
+TEST_F(EngineLimits, ALogitsProcessorThatWritesNanIsNamed) {
+  SequenceOptions options = Options(1, 4);
+  options.logits_processor = [](auto, std::span<float> logits) {
+    logits[3] = std::numeric_limits<float>::quiet_NaN();
+  };
+  const int64_t id = engine_->Submit({1}, options);
+  StepUntilIdle();
+
+  EXPECT_EQ(outputs_[id].finish_reason, FinishReason::kError);
+  EXPECT_THAT(outputs_[id].error, HasSubstr("a logits processor has set a logit to NaN"));
+}
+
 TEST_F(EngineLimits, PausedSequencesCountTowardsTheQueueLimit) {
   Open({.max_batch_size = 1}, {.max_queue_size = 1});
   for (uint64_t i = 0; i < 2; ++i) {
@@ -318,6 +358,17 @@ TEST_F(EngineLimits, ResetEmptiesThePrefixCacheAndTheCountersWithoutAffectingSeq
   engine_->Reset();
   EXPECT_FALSE(Step());
   EXPECT_EQ(engine_->GetStatistics().completion_tokens, 0);
+}
+
+TEST_F(EngineLimits, ResetCountsTheSequencesThatWereSubmittedAtTheSameTime) {
+  engine_->Submit({1, 2, 3}, Options(1, 2));
+  const int64_t cancelled = engine_->Submit({4, 5}, Options(1, 2));
+  engine_->Cancel(cancelled);
+  engine_->Reset();
+  StepUntilIdle();
+
+  EXPECT_EQ(engine_->GetStatistics().prompt_tokens, 3);
+  EXPECT_EQ(engine_->GetStatistics().completion_tokens, 2);
 }
 
 TEST(EngineRun, WakesForADeadline) {

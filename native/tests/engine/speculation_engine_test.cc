@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/doubles/fake_grammar.h"
 #include "tests/doubles/fake_model.h"
 #include "tests/doubles/letter_vocabulary.h"
 
@@ -258,6 +260,56 @@ TEST_F(SpeculationTest, NaNLogitsOfTheDraftModelDisableSpeculationForTheirSequen
   EXPECT_EQ(statistics.speculation_failure, "");
   EXPECT_GT(statistics.accepted_tokens, 10) << "speculation continues for the first sequence";
   EXPECT_EQ(draft_model.num_sequences(), 0u);
+}
+
+TEST_F(SpeculationTest, AFailedDraftIsNotTriedAgainAfterAPause) {
+  FakeModel draft_model({});
+  draft_model.PoisonToken(3);
+  Engine engine(&model_, Letters(),
+                {.speculative_mode = SpeculativeMode::kSmallDraft, .draft_model = &draft_model});
+  const int64_t id = engine.Submit({3, 2, 1}, Greedy(30));
+  for (int i = 0; i < 3; ++i) engine.Step();
+  engine.Pause(id);
+  engine.Step();
+  engine.Resume(id);
+  while (engine.Step()) engine.CheckInvariants();
+
+  EXPECT_EQ(engine.GetStatistics().draft_failures, 1);
+}
+
+TEST_F(SpeculationTest, NothingIsDraftedForASequenceWithSlowMasks) {
+  FakeGrammar grammar(FakeGrammar::Positions(30, {0, 1, 2, 3}));
+  for (const std::chrono::milliseconds mask_time :
+       {std::chrono::milliseconds(0), std::chrono::milliseconds(2)}) {
+    grammar.mask_time = mask_time;
+    SequenceOptions options = Greedy(20);
+    options.grammar = grammar.Clone();
+    Engine engine(&model_, Letters(), {.speculative_mode = kLookup});
+    engine.Submit({0, 1, 2, 3, 0, 1, 2, 3}, std::move(options));
+    while (engine.Step()) engine.CheckInvariants();
+
+    EXPECT_EQ(engine.GetStatistics().draft_tokens > 0, mask_time.count() == 0);
+  }
+}
+
+TEST_F(SpeculationTest, ASlowMaskEndsADraftAndChangesNothing) {
+  FakeGrammar grammar(FakeGrammar::Positions(30, {0, 1, 2, 3}));
+  grammar.mask_time = std::chrono::milliseconds(5);
+  grammar.slow_from = 3;
+  SequenceOptions options = Greedy(20);
+  options.grammar = grammar.Clone();
+  Engine engine(&model_, Letters(), {.speculative_mode = kLookup, .draft_length = 8});
+  engine.Submit({0, 1, 2, 3, 0, 1, 2, 3}, std::move(options));
+  while (engine.Step()) engine.CheckInvariants();
+
+  Tokens tokens;
+  for (const Record& record : engine.Drain()) {
+    tokens.insert(tokens.end(), record.token_ids.begin(), record.token_ids.end());
+  }
+  ASSERT_EQ(tokens.size(), 20u);
+  for (size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(tokens[i], static_cast<int32_t>(i % 4));
+  const Statistics statistics = engine.GetStatistics();
+  EXPECT_LT(statistics.accepted_tokens, statistics.draft_tokens);
 }
 
 TEST_F(SpeculationTest, DraftTokensAreCountedByPosition) {

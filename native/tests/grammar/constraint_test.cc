@@ -95,6 +95,35 @@ TEST_F(ConstrainedEngine, ATokenForcedBeforeTheFirstPassHasATimestamp) {
   EXPECT_GE(engine_.GetStatistics().inter_token_seconds.sum(), 0);
 }
 
+TEST_F(ConstrainedEngine, ATokenForcedBeforeTheFirstPassIsNotTheFirstToken) {
+  FakeGrammar grammar({{4}, {5, 6}});
+  grammar.has_forced_tokens = true;
+  Complete(Constrained(grammar));
+
+  const auto count = [](const Histogram& histogram) {
+    return std::accumulate(histogram.counts().begin(), histogram.counts().end(), int64_t{0});
+  };
+  const Statistics statistics = engine_.GetStatistics();
+  EXPECT_EQ(statistics.completion_tokens, 2);
+  EXPECT_EQ(count(statistics.first_token_seconds), 1);
+  EXPECT_EQ(count(statistics.inter_token_seconds), 0);
+}
+
+TEST_F(ConstrainedEngine, PromptLogprobsComeWithTheFirstTokenAlthoughItCouldBeForced) {
+  for (const FakeGrammar::Positions& positions :
+       {FakeGrammar::Positions{{4}, {5, 6}}, FakeGrammar::Positions{{4}, {5}}}) {
+    FakeGrammar grammar(positions);
+    grammar.has_forced_tokens = true;
+    SequenceOptions options = Constrained(grammar);
+    options.prompt_logprobs = 0;
+
+    const Record& output = Complete(options);
+
+    EXPECT_EQ(output.token_ids.size(), 2u);
+    EXPECT_EQ(output.prompt_logprobs.size(), 2u);
+  }
+}
+
 TEST_F(ConstrainedEngine, ForcedTokensNeedNoForwardPass) {
   FakeGrammar grammar({{4}, {5}, {6, 7}, {8}, {9}, {10, 11}, {12}});
   grammar.has_forced_tokens = true;
@@ -232,16 +261,19 @@ TEST_F(ConstrainedEngine, CloseWaitsForAMask) {
   EXPECT_TRUE(mask.expired()) << "no thread may be using the grammar";
 }
 
-TEST_F(ConstrainedEngine, ATokenForcedBetweenTwoStepsHasATimestamp) {
+TEST_F(ConstrainedEngine, TokensForcedBetweenTwoStepsAreNotMeasured) {
   FakeGrammar grammar({{4}, {5}});
   grammar.has_forced_tokens = true;
-  engine_.Submit({1, 2, 3}, Constrained(grammar));
+  const int64_t sequence = engine_.Submit({1, 2, 3}, Constrained(grammar));
 
   engine_.CountCached(std::vector<int32_t>{1, 2});
 
-  const Histogram seconds = engine_.GetStatistics().first_token_seconds;
-  EXPECT_EQ(std::accumulate(seconds.counts().begin(), seconds.counts().end(), int64_t{0}), 1);
-  EXPECT_GE(seconds.sum(), 0);
+  const Statistics statistics = engine_.GetStatistics();
+  const auto& counts = statistics.first_token_seconds.counts();
+  EXPECT_EQ(statistics.completion_tokens, 2);
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), 0);
+  StepUntilIdle();
+  EXPECT_EQ(outputs_.at(sequence).timing.first_token_seconds, -1);
 }
 
 TEST_F(ConstrainedEngine, TheMaskIsAppliedAfterTheLogitsProcessor) {
@@ -289,14 +321,15 @@ TEST(ConstrainedEngineWithFewPages, PreemptionKeepsTheConstraint) {
   }
 }
 
-TEST(Constraint, ExcludesDisallowedTokensAndKeepsNan) {
+TEST(Constraint, ExcludesDisallowedTokensAndKeepsNanAndInfinity) {
   MaskWorker worker;
   const auto constraint = std::make_shared<Constraint>(
       std::make_unique<FakeGrammar>(FakeGrammar::Positions{{1, 33}}), 35);
   worker.Enqueue(constraint);
-  worker.Wait(*constraint);
+  while (!constraint->is_ready()) worker.WaitBriefly([&] { return constraint->is_ready(); });
   std::vector<float> logits(35, 0.5f);
   logits[2] = std::numeric_limits<float>::quiet_NaN();
+  logits[3] = std::numeric_limits<float>::infinity();
 
   constraint->Apply(logits.data(), 35);
 
@@ -305,6 +338,8 @@ TEST(Constraint, ExcludesDisallowedTokensAndKeepsNan) {
       EXPECT_EQ(logits[i], 0.5f);
     } else if (i == 2) {
       EXPECT_TRUE(std::isnan(logits[i]));
+    } else if (i == 3) {
+      EXPECT_EQ(logits[i], std::numeric_limits<float>::infinity());
     } else {
       EXPECT_EQ(logits[i], -std::numeric_limits<float>::infinity());
     }

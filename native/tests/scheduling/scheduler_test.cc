@@ -105,6 +105,19 @@ TEST_F(SeparatePrefillTest, PrefillsComeBeforeDecodes) {
   EXPECT_EQ(decodes.decode_tokens, 2);
 }
 
+TEST_F(SeparatePrefillTest, ForcedTokensShareAStepWithDecodes) {
+  Sequence* first = Add(2);
+  Sequence* forced = Add(2);
+  Step();
+  forced->token_ids.insert(forced->token_ids.end(), {3, 4});
+
+  const StepPlan plan = Step();
+
+  EXPECT_THAT(Tokens(plan), ElementsAre(1, 3));
+  EXPECT_EQ(plan.rows[0].sequence, first);
+  EXPECT_EQ(plan.rows[1].sequence, forced);
+}
+
 TEST_F(SchedulerTest, PlanningChangesNothing) {
   Add(5);
   Add(5);

@@ -1,0 +1,36 @@
+#include "tests/doubles/failing_allocation.h"
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+constexpr int64_t kOff = -1;
+constexpr int64_t kFailed = -2;
+
+thread_local int64_t allocations_left = kOff;
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  if (allocations_left >= 0 && allocations_left-- == 0) {
+    allocations_left = kFailed;
+    throw std::bad_alloc();
+  }
+  void* const memory = std::malloc(size > 0 ? size : 1);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t /*size*/) noexcept { std::free(memory); }
+
+namespace aiomlc {
+
+FailingAllocation::FailingAllocation(int64_t index) { allocations_left = index; }
+FailingAllocation::~FailingAllocation() { allocations_left = kOff; }
+
+bool FailingAllocation::has_failed() { return allocations_left == kFailed; }
+
+}  // namespace aiomlc
