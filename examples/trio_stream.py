@@ -7,16 +7,19 @@ import trio
 from aiomlc import AsyncMLCEngine
 
 
+async def tell_stories(engine: AsyncMLCEngine) -> None:
+    messages = [{"role": "user", "content": "Tell me a story about a fox called Rosa."}]
+    while True:
+        async with engine.chat.completions.create(messages=messages, stream=True) as stream:
+            async for chunk in stream:
+                print(chunk.choices[0].delta.content or "", end="", flush=True)
+        print()
+
+
 async def main() -> None:
     async with AsyncMLCEngine() as engine:
-        stream = await engine.chat.completions.create(
-            messages=[{"role": "user", "content": "Tell me a story about a fox called Rosa."}],
-            stream=True,
-        )
-        with trio.move_on_after(0.2):
-            async with stream:  # Leaving the stream early frees its resources.
-                async for chunk in stream:
-                    print(chunk.choices[0].delta.content or "", end="", flush=True)
+        with trio.move_on_after(0.5):  # Ends the stream in the middle, which frees its memory.
+            await tell_stories(engine)
         print(" ...")
 
         completion = await engine.chat.completions.create(
