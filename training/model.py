@@ -24,7 +24,6 @@ Weights = dict[str, Tensor]
 
 _GROUP_SIZE = 32
 _MAX_LEVEL = 7
-_MAX_PLAIN_ATTENTION = 600  # Tokens.
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,22 +181,9 @@ def _attend(
         end = start + rows * length
         parts = (x[start:end].unflatten(0, (rows, length)) for x in (queries, keys, values))
         q, k, v = (part.transpose(1, 2) for part in parts)
-        if length > _MAX_PLAIN_ATTENTION:
-            rows_mixed = functional.scaled_dot_product_attention(
-                q, k, v, is_causal=True, enable_gqa=True
-            )
-        else:
-            rows_mixed = _plain_attention(q, k, v)
+        rows_mixed = functional.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=True
+        )
         mixed.append(rows_mixed.transpose(1, 2).reshape(rows * length, -1))
         start = end
     return torch.cat(mixed)
-
-
-def _plain_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Return causal attention by matrix products, whose backward is much faster on short rows."""
-    rows, heads, length, size = queries.shape
-    kv_heads = keys.shape[1]
-    scores = (queries.reshape(rows, kv_heads, -1, size) * size**-0.5) @ keys.transpose(-1, -2)
-    future = torch.full((length, length), -1e4, dtype=scores.dtype).triu(1)
-    probs = torch.softmax(scores.view(rows, heads, length, length) + future, -1)
-    return (probs.view(rows, kv_heads, -1, length) @ values).view(rows, heads, length, size)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ("ToolCase", "draw_tool_case", "offer")
+__all__ = ("ToolCase", "draw_another_request", "draw_tool_case", "fits", "offer")
 
 import json
 import random
+import re
 from dataclasses import dataclass
 
 from training.dialogues.records import JsonObject
@@ -21,6 +22,7 @@ _FAMILIES = DAILY_FAMILIES + TRAVEL_FAMILIES
 class ToolCase:
     """One function, a request that needs it, the right call, its result and the answer."""
 
+    family: Family
     tool: JsonObject
     request: str
     arguments: dict[str, Value]
@@ -39,11 +41,23 @@ def draw_tool_case(rng: random.Random) -> ToolCase:
     names: list[str] = []
     for parameter in family.parameters:
         names.append(pick(rng, [name for name in parameter.names if name not in names]))
+    return _draw_request(rng, family, _declare(rng, family, names), names)
+
+
+def draw_another_request(rng: random.Random, case: ToolCase) -> ToolCase:
+    """Draw another request for the same function."""
+    return _draw_request(rng, case.family, case.tool, list(case.arguments))
+
+
+def _draw_request(
+    rng: random.Random, family: Family, tool: JsonObject, names: list[str]
+) -> ToolCase:
     values = [parameter.draw(rng) for parameter in family.parameters]
     result = family.result(rng)
     document: dict[str, Value] = {pick(rng, family.result_names): result}
     return ToolCase(
-        _declare(rng, family, names),
+        family,
+        tool,
         pick(rng, family.requests).format(*values),
         dict(zip(names, values, strict=True)),
         json.dumps(document) if rng.random() < 0.75 else str(result),
@@ -82,21 +96,34 @@ def _declare(rng: random.Random, family: Family, names: list[str]) -> JsonObject
 
 
 def offer(rng: random.Random, needed: list[ToolCase], total: int) -> tuple[JsonObject, ...]:
-    """Return the needed functions mixed with others, `total` in all, with different names."""
-    tools = {case.name: case.tool for case in needed}
-    descriptions = {_family_key(case.tool) for case in needed}
-    while len(tools) < total:
+    """Return the needed functions mixed with others, `total` in all, no two of which do the same.
+
+    The needed ones must fit together.
+    """
+    cases = list(needed)
+    while len(cases) < total:
         case = draw_tool_case(rng)
-        if case.name not in tools and _family_key(case.tool).isdisjoint(set().union(*descriptions)):
-            tools[case.name] = case.tool
-            descriptions.add(_family_key(case.tool))
-    mixed = list(tools.values())
+        if fits(case, cases):
+            cases.append(case)
+    mixed = [case.tool for case in cases]
     rng.shuffle(mixed)
     return tuple(mixed)
 
 
-def _family_key(tool: JsonObject) -> frozenset[str]:
+def fits(case: ToolCase, others: list[ToolCase]) -> bool:
+    """Return whether only one of the functions could answer each request."""
+    words = _words(case)
+    return all(
+        case.family is not other.family
+        and case.name != other.name
+        and words.isdisjoint(_words(other))
+        for other in others
+    )
+
+
+def _words(case: ToolCase) -> frozenset[str]:
     """Return the words that identify a function; functions that share one could fit one request."""
-    words = str(tool["function"]["name"]).replace("_", " ").lower().split()
-    described = str(tool["function"].get("description", "")).lower().strip(".").split()
-    return frozenset(word for word in (*words, *described) if len(word) > 4)
+    function = case.tool["function"]
+    named = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", function["name"]).lower().split()
+    described = str(function.get("description", "")).lower().strip(".").split()
+    return frozenset(word for word in (*named, *described) if len(word) > 4)

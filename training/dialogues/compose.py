@@ -6,9 +6,16 @@ __all__ = ("SKILLS", "conversation", "held_out_dialogue")
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 from training.dialogues.arithmetic import arithmetic
-from training.dialogues.calls import ToolCase, draw_tool_case, offer
+from training.dialogues.calls import (
+    ToolCase,
+    draw_another_request,
+    draw_tool_case,
+    fits,
+    offer,
+)
 from training.dialogues.extraction import constrained_extraction, extraction
 from training.dialogues.honesty import honesty
 from training.dialogues.knowledge import calendar, facts
@@ -227,9 +234,11 @@ def _call(*cases: ToolCase) -> Message:
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
-def _draw_case(rng: random.Random, *, held_out: bool = False) -> ToolCase:
+def _draw_case(
+    rng: random.Random, draw: Callable[[random.Random], ToolCase], *, held_out: bool = False
+) -> ToolCase:
     while True:
-        case = draw_tool_case(rng)
+        case = draw(rng)
         if is_held_out(f"{case.request}|{case.name}") == held_out:
             return case
 
@@ -243,14 +252,21 @@ def _tool_exchange(rng: random.Random, case: ToolCase) -> list[Message]:
     ]
 
 
+def _draw_cases(rng: random.Random, count: int, *, held_out: bool = False) -> list[ToolCase]:
+    """Draw cases whose functions can be offered together, of which only the last is held out."""
+    cases = [_draw_case(rng, draw_tool_case, held_out=held_out)]
+    while len(cases) < count:
+        case = _draw_case(rng, draw_tool_case)
+        if fits(case, cases):
+            cases.insert(0, case)
+    return cases
+
+
 def _use_tools(rng: random.Random, *, held_out: bool = False) -> Dialogue:
-    case = _draw_case(rng, held_out=held_out)
-    others = [_draw_case(rng) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
-    others = [other for other in others if other.name != case.name][:2]
-    cases = {other.name: other for other in [*others, case]}
-    tools = offer(rng, list(cases.values()), rng.randint(1, 4))
+    cases = _draw_cases(rng, rng.choice((1, 1, 1, 2, 2, 3)), held_out=held_out)
+    tools = offer(rng, cases, rng.randint(len(cases), 4))
     messages = _plain_system(rng, 0.15)
-    *previous, last = cases.values()
+    *previous, last = cases
     for earlier in previous:
         if rng.random() < 0.7:
             messages += _tool_exchange(rng, earlier)
@@ -265,6 +281,19 @@ def _use_tools(rng: random.Random, *, held_out: bool = False) -> Dialogue:
     if rng.random() < 0.3:
         messages += _without_tool(rng)
     return Dialogue("tools", tuple(messages), last.request, tools=tools)
+
+
+def _drill_tools(rng: random.Random) -> Dialogue:
+    """Offer several functions for several requests: what is hard is which one to call."""
+    cases = _draw_cases(rng, rng.randint(2, 5))
+    tools = offer(rng, cases, len(cases))
+    messages: list[Message] = []
+    for _ in range(rng.randint(3, 7)):
+        draw = partial(draw_another_request, case=pick(rng, cases))
+        case = _draw_case(rng, draw)
+        exchange = _tool_exchange(rng, case)
+        messages += exchange if rng.random() < 0.3 else exchange[:2]
+    return Dialogue("tools", tuple(messages), "", tools=tools)
 
 
 def _without_tool(rng: random.Random) -> list[Message]:
@@ -359,25 +388,33 @@ def _long_chat(rng: random.Random) -> list[Message]:
     return messages
 
 
+def _short_chat(rng: random.Random) -> list[Message]:
+    return _chat(rng, min(1 + int(rng.expovariate(0.45)), 12))
+
+
+def _chat_of(maker: Callable[[random.Random], list[Message]]) -> Callable[..., Dialogue]:
+    return lambda rng: Dialogue("chat", tuple(maker(rng)), "")
+
+
+_CONVERSATIONS: dict[Callable[..., Dialogue], int] = {  # Percent.
+    _chat_of(_drill): 37,
+    _drill_tools: 18,
+    _chat_of(_short_chat): 9,
+    _remember: 5,
+    _follow_system: 11,
+    _chat_of(_persona): 1,
+    _use_tools: 12,
+    _write_story: 5,
+    _chat_of(_long_chat): 2,
+}
+_CONVERSATION_MAKERS = tuple(_CONVERSATIONS)
+_CONVERSATION_WEIGHTS = tuple(_CONVERSATIONS.values())
+
+
 def conversation(rng: random.Random) -> Dialogue:
     """Draw a training conversation, which contains no held-out combination."""
-    kind = rng.random()
-    if kind < 0.55:
-        return Dialogue("chat", tuple(_drill(rng)), "")
-    if kind < 0.64:
-        turns = min(1 + int(rng.expovariate(0.45)), 12)
-        return Dialogue("chat", tuple(_chat(rng, turns)), "")
-    if kind < 0.69:
-        return _remember(rng)
-    if kind < 0.80:
-        return _follow_system(rng)
-    if kind < 0.81:
-        return Dialogue("chat", tuple(_persona(rng)), "")
-    if kind < 0.93:
-        return _use_tools(rng)
-    if kind < 0.98:
-        return _write_story(rng)
-    return Dialogue("chat", tuple(_long_chat(rng)), "")
+    maker = rng.choices(_CONVERSATION_MAKERS, _CONVERSATION_WEIGHTS)[0]
+    return maker(rng)
 
 
 SKILLS = (*_PLAIN, "memory", "system", "tools", "stories")
