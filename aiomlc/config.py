@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.parameter import Choice, Flag, Integer, Number
 from aiomlc.validation.records import names_similar_fields, validate_fields
+from aiomlc.validation.suggestions import ENGINE_SYNONYMS
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -61,7 +62,7 @@ _Count = Annotated[int | None, Integer(ge=1)]
 _CountOrUnlimited = Annotated[int | None, Integer(ge=-1)]
 
 
-@names_similar_fields(max_batch_size="max_num_sequence")
+@names_similar_fields(ENGINE_SYNONYMS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """The settings of an engine, which are fixed while it is open.

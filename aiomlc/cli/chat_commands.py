@@ -7,7 +7,6 @@ __all__ = ("ChatCommands", "is_command")
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -25,6 +24,7 @@ from aiomlc.cli.sampling_settings import (
 )
 from aiomlc.cli.screen import Screen
 from aiomlc.sampling_params import SamplingParams
+from aiomlc.validation.suggestions import suggest
 
 if TYPE_CHECKING:
     from aiomlc.runtime.engine.core_protocol import CoreStatistics
@@ -142,9 +142,8 @@ class ChatCommands:
         return complete_path(word) if name in ("/save", "/load") else []
 
     def _describe_unknown(self, name: str) -> str:
-        similar = get_close_matches(name, self._by_name, n=1, cutoff=0.5)
-        hint = f"; did you mean {similar[0]}?" if similar else ""
-        return f"unknown command {name}{hint or '; /help lists the commands'}"
+        hint = suggest(name, self._by_name, cutoff=0.5) or "; /help lists the commands"
+        return f"unknown command {name}{hint}"
 
     def _help(self, _: str) -> None:
         lines = [f"{command.usage:<22} {command.description}" for command in self._commands]

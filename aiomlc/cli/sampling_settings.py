@@ -13,7 +13,6 @@ __all__ = (
 
 import json
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from aiomlc.cli.failures import CommandError
@@ -21,6 +20,7 @@ from aiomlc.sampling_params import PARAMETERS, SamplingParams
 from aiomlc.validation.error_messages import describe_error
 from aiomlc.validation.parameter import Flag, Integer, Number
 from aiomlc.validation.records import validate_fields
+from aiomlc.validation.suggestions import suggest
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -100,7 +100,7 @@ def _split(text: str) -> Iterator[tuple[str, Any]]:
             name, _, value = assignment.partition(" ")
         name, value = name.strip(), value.strip()
         if name not in PARAMETERS:
-            hint = _suggest(name) or "; /set lists them all"
+            hint = suggest(name, PARAMETERS) or "; /set lists them all"
             raise CommandError(f"unknown parameter {name!r}{hint}")
 
         if not value:
@@ -117,11 +117,6 @@ def _parse_value(text: str) -> Any:  # noqa: ANN401 - JSON.
         return json.loads(text.lower())
     except ValueError:
         return text
-
-
-def _suggest(name: str) -> str:
-    similar = get_close_matches(name, PARAMETERS, n=1)
-    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def _describe(name: str, error: ErrorDetails) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 __all__ = ("describe_error", "describe_requirement")
 
 from collections.abc import Callable, Collection, Mapping
-from difflib import get_close_matches
 
 from pydantic_core import ErrorDetails
 
 from aiomlc.validation.json_values import safe_repr, short_repr
 from aiomlc.validation.parameter import OUT_OF_RANGE
+from aiomlc.validation.suggestions import ENGINE_SYNONYMS, suggest
 
 
 def describe_error(error: ErrorDetails, known: Collection[str] = ()) -> str:
@@ -64,6 +64,14 @@ def describe_requirement(error: ErrorDetails) -> str:
 _MAX_SHOWN = 40  #: Characters of a value in a message.
 _TOOL = '{"type": "function", "function": {"name": ..., "parameters": {...}}}'
 _RESPONSE_FORMAT = 'an object such as {"type": "json_object"}'
+_SYSTEM = '; put {"role": "system", "content": ...} first in messages'
+# What to do instead of passing these fields to chat completions.
+_NOT_OF_CHATS: Mapping[str, str] = {
+    "instructions": _SYSTEM,
+    "prompt": "; pass messages, or call completions.create",
+    "system": _SYSTEM,
+    "system_prompt": _SYSTEM,
+}
 # The bound that a number violates, and its sign, by pydantic's error type.
 _BOUNDS: Mapping[str, tuple[str, str]] = {
     "greater_than": ("gt", ">"),
@@ -123,9 +131,18 @@ def _hint(error: ErrorDetails, known: Collection[str]) -> str:
 
 
 def _suggest(location: tuple[int | str, ...], known: Collection[str]) -> str:
-    """Return a question whether a known field with a similar name was meant."""
-    similar = get_close_matches(str(location[0]), known, n=1) if len(location) == 1 else []
-    return f"; did you mean {similar[0]}?" if similar else ""
+    """Return what to pass instead of an unknown field, as far as its name tells."""
+    if len(location) > 1:
+        return ""
+
+    name = str(location[0])
+    if "messages" in known and name in _NOT_OF_CHATS:
+        return _NOT_OF_CHATS[name]
+
+    if name in ENGINE_SYNONYMS:
+        return f"; it is a setting of engines: EngineConfig({ENGINE_SYNONYMS[name]}=...)"
+
+    return suggest(name, known)
 
 
 def _without_prefix(message: str) -> str:

@@ -7,11 +7,11 @@ __all__ = ("names_similar_fields", "validate_fields")
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.json_values import InvalidValueError, to_plain
+from aiomlc.validation.suggestions import suggest
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -67,16 +67,16 @@ def _model(record_type: Any) -> type[BaseModel]:  # noqa: ANN401 - a class, whic
     return create_model(record_type.__name__, __config__=config, **required)
 
 
-def names_similar_fields(**renamed: str) -> Callable[[type[T]], type[T]]:
+def names_similar_fields(synonyms: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
     """Decorate a dataclass: the error for an unknown field names a similar one.
 
     Args:
-        renamed: Other names of fields, and the fields.
+        synonyms: Other names of fields, and the fields.
     """
-    return functools.partial(_check_names, renamed)
+    return functools.partial(_check_names, synonyms)
 
 
-def _check_names(renamed: Mapping[str, str], record: type[T]) -> type[T]:
+def _check_names(synonyms: Mapping[str, str], record: type[T]) -> type[T]:
     initialize = record.__init__
 
     @functools.wraps(initialize)
@@ -84,10 +84,7 @@ def _check_names(renamed: Mapping[str, str], record: type[T]) -> type[T]:
         names = [field.name for field in fields(cast("Any", record))]
         for name in values:
             if name not in names:
-                similar = (
-                    [renamed[name]] if name in renamed else get_close_matches(name, names, n=1)
-                )
-                hint = f"; did you mean {similar[0]!r}?" if similar else ""
+                hint = suggest(name, names, synonyms=synonyms)
                 raise TypeError(f"{record.__name__} has no field {name!r}{hint}")
 
         initialize(self, *args, **values)

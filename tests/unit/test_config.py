@@ -294,8 +294,8 @@ def test_limits_are_consistent(
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("num_thread", "; did you mean 'num_threads'?"),
-        ("max_batch_size", "; did you mean 'max_num_sequence'?"),
+        ("num_thread", "; did you mean num_threads?"),
+        ("max_batch_size", "; did you mean max_num_sequence?"),
         ("xyzzy", ""),
     ],
 )

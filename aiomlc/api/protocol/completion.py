@@ -28,6 +28,7 @@ from aiomlc.api.protocol.request import (
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.usage import StreamedWithUsage
 from aiomlc.errors import BadRequestError
+from aiomlc.validation.json_values import safe_repr
 
 # Unsupported fields, each with the values that are accepted because they have no effect.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {}
@@ -40,7 +41,10 @@ def _to_prompts(prompt: object) -> tuple[object, ...]:
 
     prompts = tuple(prompt) if isinstance(prompt, (list, tuple)) else ()
     if not prompts or not all(isinstance(item, str) or are_token_ids(item) for item in prompts):
-        raise ValueError("must be a string, a list of token ids or a non-empty list of either")
+        raise ValueError(
+            "must be a string, a list of token ids or a non-empty list of either, "
+            f"got {safe_repr(prompt)}"
+        )
 
     return prompts
 

@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, StrictBool, StrictStr
 from aiomlc.api.protocol.base import WireModel, parse
 from aiomlc.api.protocol.request import are_token_ids, with_extra_body
 from aiomlc.runtime.tokenization.prompt_encoder import MAX_PROMPT_CHARACTERS
+from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.parameter import Integer
 
 
@@ -27,11 +28,17 @@ def _to_inputs(value: object) -> tuple[object, ...]:
     values = [value] if is_single else value
     inputs = tuple(values) if isinstance(values, (list, tuple)) else ()
     if not inputs:
-        raise ValueError("must be a string, a list of token ids or a non-empty list of either")
+        raise ValueError(
+            "must be a string, a list of token ids or a non-empty list of either, "
+            f"got {safe_repr(value)}"
+        )
 
     for index, item in enumerate(inputs):
         if not isinstance(item, str) and not are_token_ids(item):
-            raise ValueError(f"item {index} must be a string or a non-empty list of token ids")
+            raise ValueError(
+                f"item {index} must be a string or a non-empty list of token ids, "
+                f"got {safe_repr(item)}"
+            )
 
         if isinstance(item, str) and len(item) > MAX_PROMPT_CHARACTERS:
             raise ValueError(

@@ -25,7 +25,8 @@ from aiomlc.validation.parameter import (
     Integer,
     Number,  # noqa: F401  # pyright: ignore[reportUnusedImport]
 )
-from aiomlc.validation.records import validate_fields
+from aiomlc.validation.records import names_similar_fields, validate_fields
+from aiomlc.validation.suggestions import REQUEST_SYNONYMS
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -44,6 +45,7 @@ _Functions = Annotated[tuple[LogitsProcessor, ...], NONE_IS_EMPTY]
 _LogitBias = dict[Annotated[StrictInt, Field(ge=0)], Bias] | None
 
 
+@names_similar_fields(REQUEST_SYNONYMS)
 @dataclass(frozen=True, kw_only=True)
 class GenerationConfig(SamplingParams):
     """The sampling parameters and the limits of a request; None selects the model's default.

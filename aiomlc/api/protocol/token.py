@@ -18,6 +18,7 @@ from aiomlc.api.protocol.request import (
     with_extra_body,
 )
 from aiomlc.api.protocol.response_format import ResponseFormat
+from aiomlc.validation.json_values import safe_repr
 
 # Unsupported fields, each with the values that are accepted because they have no effect.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
@@ -31,7 +32,9 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
 
 def _check_prompt(prompt: object) -> object:
     if not isinstance(prompt, str) and not are_token_ids(prompt):
-        raise ValueError("must be a string or a non-empty list of token ids")
+        raise ValueError(
+            f"must be a string or a non-empty list of token ids, got {safe_repr(prompt)}"
+        )
 
     return prompt
 

@@ -6,13 +6,13 @@ __all__ = ("LegacyOptions", "apply_legacy_options")
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, TypedDict
 
 from aiomlc.config import EngineConfig, SpeculativeMode
 from aiomlc.errors import BadRequestError
 from aiomlc.sampling_params import PARAMETERS
 from aiomlc.validation.arguments import check_type
+from aiomlc.validation.suggestions import ENGINE_SYNONYMS, suggest
 
 
 class LegacyOptions(TypedDict, total=False):
@@ -78,11 +78,11 @@ def apply_legacy_options(config: EngineConfig | None, options: Mapping[str, Any]
 
 def _hint(name: str) -> str:
     """Return where an unknown keyword argument belongs, or which one may have been meant."""
-    if name in {field.name for field in dataclasses.fields(EngineConfig)}:
-        return f": it is a field of EngineConfig: engine_config=EngineConfig({name}=...)"
+    field = ENGINE_SYNONYMS.get(name, name)
+    if field in {field.name for field in dataclasses.fields(EngineConfig)}:
+        return f": it is a field of EngineConfig: engine_config=EngineConfig({field}=...)"
 
     if name in PARAMETERS:
         return ": it is a parameter of requests: chat.completions.create(..., " + f"{name}=...)"
 
-    similar = get_close_matches(name, [*_FIELDS, "model", "device", "model_lib", "mode"], n=1)
-    return f"; did you mean {similar[0]!r}?" if similar else ""
+    return suggest(name, [*_FIELDS, "model", "device", "model_lib", "mode"])

@@ -166,6 +166,8 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of tokens, without special tokens.
 
+        Ids that are not in the vocabulary have no text: models may have more rows than tokens.
+
         Raises:
             BadRequestError: If `token_ids` are not valid token ids.
             RequestFailedError: If the tokenizer fails on these tokens.

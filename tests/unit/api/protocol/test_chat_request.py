@@ -214,6 +214,18 @@ def test_an_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
         ),
         ({"tempertaure": 0}, "tempertaure: unknown field; did you mean temperature?"),
         ({"max_token": 3}, "max_token: unknown field; did you mean max_tokens?"),
+        ({"num_predict": 3}, "num_predict: unknown field; did you mean max_tokens?"),
+        (
+            {"system": "Be brief."},
+            'system: unknown field; put {"role": "system", "content": ...} first in messages',
+        ),
+        (
+            {"n_ctx": 64},
+            (
+                "n_ctx: unknown field; it is a setting of engines: "
+                "EngineConfig(max_single_sequence_length=...)"
+            ),
+        ),
         ({"xyz": 3}, "xyz: unknown field"),
         ({"tool_choice": 1}, "tool_choice: should be 'none', 'auto' or 'required', got 1"),
     ],

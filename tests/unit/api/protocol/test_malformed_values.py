@@ -125,9 +125,7 @@ def test_a_chat_request_names_the_field(
     assert rejected_param(lambda: create(**{"messages": [USER], **fields})) == param
 
 
-@pytest.mark.parametrize(
-    "arguments", ["{", "[" * 150, r'{"a": "\ud800"}', "[" * 150 + "]" * 150]
-)
+@pytest.mark.parametrize("arguments", ["{", "[" * 150, r'{"a": "\ud800"}', "[" * 150 + "]" * 150])
 def test_a_chat_request_may_have_a_past_call_with_invalid_arguments(
     engine: MLCEngine, arguments: str
 ) -> None:

@@ -120,8 +120,9 @@ def test_an_unknown_keyword_is_rejected(engine_class: type) -> None:
     [
         ("quantization", "a field of EngineConfig: engine_config=EngineConfig(quantization=...)"),
         ("temperature", "a parameter of requests: chat.completions.create(..., temperature=...)"),
-        ("max_batch", "did you mean 'max_batch_size'?"),
-        ("devices", "did you mean 'device'?"),
+        ("max_batch", "did you mean max_batch_size?"),
+        ("n_ctx", "EngineConfig: engine_config=EngineConfig(max_single_sequence_length=...)"),
+        ("devices", "did you mean device?"),
     ],
 )
 def test_the_error_says_where_a_keyword_belongs(option: str, hint: str) -> None:
