@@ -9,6 +9,7 @@ import math
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -69,6 +70,7 @@ def bench(  # noqa: PLR0913 - one parameter per option.
             seed=seed,
         )
         if url is not None:
+            _check_url(url)
             result = anyio.run(_load_server, url, api_key, model, load)
         else:
             config = EngineConfig(mode=mode, quantization=quantization)
@@ -77,6 +79,12 @@ def bench(  # noqa: PLR0913 - one parameter per option.
         _print(result, as_json=as_json)
         if result.errors:
             raise typer.Exit(_FAILED)
+
+
+def _check_url(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise CommandError(f"--url must be like http://127.0.0.1:8000/v1, got {url!r}")
 
 
 async def _load_server(url: str, api_key: str, model: str | None, load: Load) -> LoadResult:

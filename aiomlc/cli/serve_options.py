@@ -17,6 +17,7 @@ from aiomlc.cli.compile_command import parse_overrides
 from aiomlc.cli.failures import CommandError
 from aiomlc.cli.options import KVCacheDtype, Quantization
 from aiomlc.config import EngineConfig, Mode
+from aiomlc.validation.suggestions import ENGINE_SYNONYMS, suggest
 
 # MLC LLM's names in --overrides whose fields have another name.
 _OVERRIDES = {
@@ -129,7 +130,10 @@ class EngineOptions:
         for name, value in parse_overrides(self.overrides).items():
             field = _OVERRIDES.get(name, name)
             if field not in EngineConfig.__dataclass_fields__:
-                raise CommandError(f"--overrides has no setting {name!r}")
+                known = EngineConfig.__dataclass_fields__
+                hint = suggest(name, known, synonyms=ENGINE_SYNONYMS)
+                hint = hint or f"; known: {', '.join(known)}"
+                raise CommandError(f"--overrides has no setting {name!r}{hint}")
 
             values[field] = _as_number(value)
 

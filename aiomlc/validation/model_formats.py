@@ -48,7 +48,7 @@ def describe_missing(path: Path) -> str:
 
     return (
         "no such file or directory; pass the directory of a model, a GGUF file, "
-        "HF://user/repository, or nothing for the bundled model"
+        "HF://user/repository, or pebble for the bundled model"
     )
 
 

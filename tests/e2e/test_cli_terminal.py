@@ -123,3 +123,10 @@ def test_keys_complete_commands_and_edit_questions() -> None:
         assert terminal.leave() == 0
 
     assert "a\tb" in answer or "a       b" in answer
+
+
+def test_questions_may_have_characters_that_the_locale_lacks() -> None:
+    with chat_at_terminal("mock://echo", environment={"LC_ALL": "C"}) as chat:
+        for _ in range(2):
+            assert "<|im_start|>user\nCaf\u00e9?<|im_end|>" in chat.ask('"""\nCaf\u00e9?"""')
+        assert chat.leave() == 0

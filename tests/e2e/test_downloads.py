@@ -134,3 +134,8 @@ def test_a_program_that_was_killed_is_started_again_and_answers(
     result = run_program(CHAT)
 
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{ANSWER}\n", "")
+
+
+async def test_a_model_that_does_not_exist_cannot_be_pulled() -> None:
+    with pytest.raises(ModelNotFoundError, match="no such file or directory"):
+        await pull("./none")

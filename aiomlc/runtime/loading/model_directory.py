@@ -20,7 +20,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from aiomlc.config import EngineConfig
+from aiomlc.config import BUNDLED_NAME, EngineConfig
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.gguf.directory import model_file, read_model_object
 from aiomlc.gguf.shards import find_gguf, is_gguf, model_name
@@ -154,7 +154,10 @@ def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
         BadRequestError: If the name of a repository is malformed.
         ModelNotFoundError: If the directory does not exist, or the model was not downloaded.
     """
-    return as_directory(LocalModel(BUNDLED) if model is None else find_local(model))
+    if model is None or _is_bundled(model):
+        return as_directory(LocalModel(BUNDLED))
+
+    return as_directory(find_local(model))
 
 
 async def fetch_model(
@@ -167,11 +170,16 @@ async def fetch_model(
         ModelNotFoundError: If neither a directory nor a repository has this name.
         ModelDownloadError: If the model cannot be downloaded.
     """
-    if model is None:
+    if model is None or _is_bundled(model):
         return find_model(None)
 
     local = await fetch(model, lambda done: on_progress(download_progress(done)))
     return as_directory(local)
+
+
+def _is_bundled(model: str | PathLike[str]) -> bool:
+    """Return whether this is the name of the bundled model, and no path."""
+    return model == BUNDLED_NAME and not Path(model).exists()
 
 
 def download_progress(progress: DownloadProgress) -> LoadProgress:

@@ -103,3 +103,11 @@ def test_a_server_that_is_not_there_fails_every_request() -> None:
 
     assert result.exit_code == 1
     assert "2 failed, the first by APIConnectionError" in result.stderr
+
+
+@pytest.mark.parametrize("url", ["localhost", "localhost:8000", "ftp://a/v1", "http://"])
+def test_the_address_of_a_server_is_checked(url: str) -> None:
+    result = CliRunner().invoke(app, ["bench", "--url", url])
+
+    assert result.exit_code == 2
+    assert f"--url must be like http://127.0.0.1:8000/v1, got {url!r}" in result.stderr

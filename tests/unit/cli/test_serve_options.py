@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -86,6 +87,18 @@ def test_key_of_the_environment(settings_of: SettingsOf, monkeypatch: pytest.Mon
 def test_invalid_settings_of_the_engine_are_rejected(options: EngineOptions) -> None:
     with pytest.raises(BadRequestError):
         options.engine_config()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "hint"),
+    [
+        ("n_ctx=64", "'n_ctx'; did you mean max_single_sequence_length?"),
+        ("nothing=1", "'nothing'; known: model, mode, quantization, "),
+    ],
+)
+def test_an_unknown_override_is_explained(overrides: str, hint: str) -> None:
+    with pytest.raises(BadRequestError, match=re.escape(f"--overrides has no setting {hint}")):
+        EngineOptions(overrides=overrides).engine_config()
 
 
 @pytest.mark.parametrize("text", ["a", "=b", "a="])

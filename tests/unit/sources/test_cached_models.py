@@ -177,6 +177,17 @@ def test_of_a_directory_only_the_packed_weights_are_removed(tmp_path: Path) -> N
     assert (path.exists(), directory.exists()) == (False, True)
 
 
+def test_the_packed_weights_of_directories_below_are_kept(tmp_path: Path) -> None:
+    directory = tmp_path / "all" / "local"
+    directory.mkdir(parents=True)
+    path = pack(directory).path
+
+    with pytest.raises(ModelNotFoundError, match=r"nothing of .* is in a cache"):
+        anyio.run(remove_model, tmp_path / "all")
+
+    assert path.exists()
+
+
 def test_a_revision_is_removed_alone(hub: FakeHub, cache: Path) -> None:
     hub.add("ada/llama", {**LLAMA, "tokenizer.json": b"t2"}, "v2")
     kept = snapshot(cache, "ada/llama")

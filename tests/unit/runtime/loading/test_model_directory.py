@@ -129,7 +129,7 @@ def test_a_path_that_cannot_exist_is_a_typed_error(name: str) -> None:
         ("none.gguf", "no such file or directory; pass the directory of a model, a GGUF file, HF"),
         (
             "none",
-            "no such file or directory; .* HF://user/repository, or nothing for the bundled model",
+            "no such file or directory; .* HF://user/repository, or pebble for the bundled model",
         ),
     ],
 )
@@ -151,3 +151,11 @@ def test_a_repository_that_was_not_downloaded_is_not_found(
         ModelNotFoundError, match=r"no such directory, .* `aiomlc pull Qwen/Qwen3-0\.6B`"
     ):
         find_model("Qwen/Qwen3-0.6B")
+
+
+def test_the_bundled_model_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_model("pebble").path == find_model(None).path
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pebble").mkdir()
+    assert find_model("pebble").path == tmp_path / "pebble"
