@@ -73,3 +73,21 @@ async def test_echo_returns_text_and_tokens_of_prompt_and_completion() -> None:
         choice.logprobs.text_offset[-5:], choice.logprobs.tokens[-5:], strict=True
     ):
         assert choice.text[offset:].startswith(token)
+
+
+async def test_the_offsets_of_an_echoed_prompt_count_its_special_tokens() -> None:
+    async with AsyncMLCEngine() as engine:
+        completion = await engine.completions.create(
+            prompt="<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+            echo=True,
+            logprobs=0,
+            max_tokens=4,
+            temperature=0,
+        )
+
+    (choice,) = completion.choices
+    assert choice.logprobs is not None
+    offsets, tokens = choice.logprobs.text_offset, choice.logprobs.tokens
+    assert tokens[0] == "<|im_start|>"
+    for offset, token in zip(offsets, tokens, strict=True):
+        assert choice.text.startswith(token, offset)

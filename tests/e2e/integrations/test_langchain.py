@@ -135,3 +135,8 @@ async def test_several_choices_are_refused() -> None:
             await model.ainvoke(CAPITAL, n=2)
 
     assert caught.value.param == "n"
+
+
+async def test_unknown_arguments_are_rejected() -> None:
+    with pytest.raises(ValueError, match="temprature"):
+        langchain.ChatAiomlc(engine=AsyncMLCEngine("mock://echo"), temprature=0)

@@ -169,3 +169,8 @@ async def test_an_image_is_refused() -> None:
         model, parameters = adapter.AiomlcModel(engine), models.ModelRequestParameters()
         with pytest.raises(BadRequestError, match="a ImageUrl is not supported; only text is"):
             await model.request([request], None, parameters)
+
+
+async def test_the_engine_is_checked() -> None:
+    with pytest.raises(BadRequestError, match="engine must be an AsyncMLCEngine, got str"):
+        adapter.AiomlcModel("pebble")

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.tools import shard_writer
 from aiomlc.tools.convert import convert_weights
+from aiomlc.tools.gen_config import gen_config
 from aiomlc.tools.mlc_format import MLC_FORMATS
 from aiomlc.tools.shards import Record, lay_out
 from aiomlc.weights.formats.mlc import verify_checksums
@@ -297,3 +299,17 @@ async def test_a_quantized_checkpoint_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BadRequestError, match=r"already quantized \(awq\).*; pass the model that"):
         await convert_weights(tmp_path / "model", tmp_path / "out", quantization="q4f16_1")
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_directory_in_mlc_format_is_not_converted_again(
+    tmp_path: Path, llama: Path
+) -> None:
+    await convert_weights(llama, tmp_path / "mlc", quantization="q4f16_1")
+    await gen_config(llama, tmp_path / "mlc", quantization="q4f16_1", conv_template="chatml")
+
+    for function in (convert_weights, partial(gen_config, conv_template="chatml")):
+        with pytest.raises(BadRequestError, match="is in MLC's format already"):
+            await function(tmp_path / "mlc", tmp_path / "again", quantization="q4f16_1")
+
+    assert not (tmp_path / "again").exists()

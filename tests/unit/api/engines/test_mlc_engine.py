@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from aiomlc import ChatCompletionChunk, MLCEngine
+from aiomlc import AsyncMLCEngine, ChatCompletionChunk, MLCEngine, SyncMLCEngine
 from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.engines.sync_resources import ChatCompletionIterator
 from aiomlc.errors import (
@@ -362,3 +365,42 @@ def test_an_engine_outside_of_event_loops_logs_nothing(caplog: pytest.LogCapture
     MLCEngine("mock://echo").terminate()
 
     assert caplog.text == ""
+
+
+def test_an_exit_in_the_progress_callback_reaches_the_caller() -> None:
+    def leave(_: LoadProgress) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit) as caught:
+        MLCEngine(loader=fake_loader(), on_progress=leave)
+
+    assert caught.value.code == 3
+
+
+@pytest.mark.parametrize("engine_class", [MLCEngine, AsyncMLCEngine, SyncMLCEngine])
+def test_an_engine_cannot_be_copied(engine_class: Any) -> None:  # noqa: ANN401
+    engine = engine_class(loader=fake_loader())
+    try:
+        for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot be copied or pickled: open another one"):
+                duplicate(engine)
+    finally:
+        engine.terminate()
+
+
+@pytest.mark.parametrize(
+    ("engine_class", "name"),
+    [
+        (MLCEngine, "close"),
+        (AsyncMLCEngine, "close"),
+        (AsyncMLCEngine, "aclose"),
+        (SyncMLCEngine, "close"),
+    ],
+)
+def test_an_engine_is_ended_by_terminate(engine_class: Any, name: str) -> None:  # noqa: ANN401
+    engine = engine_class(loader=fake_loader())
+    try:
+        with pytest.raises(AttributeError, match=r"write `terminate\(\)`"):
+            getattr(engine, name)
+    finally:
+        engine.terminate()

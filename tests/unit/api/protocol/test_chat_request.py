@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
@@ -235,6 +236,17 @@ def test_type_errors_name_json_types(fields: dict[str, Any], message: str) -> No
         parse(**fields)
 
     assert str(caught.value) == message
+
+
+def test_integers_may_be_numpys() -> None:
+    fields = {"max_tokens": 3, "n": 2, "seed": 5, "top_k": 4, "stop_token_ids": (7,)}
+    values: dict[str, Any] = {name: np.asarray(value)[()] for name, value in fields.items()}
+    values["stop_token_ids"] = list(np.array([7]))
+
+    request = parse(**values)
+
+    assert {name: getattr(request, name) for name in fields} == fields
+    assert {type(getattr(request, name)) for name in fields} == {int, tuple}
 
 
 def test_an_unknown_field_is_rejected() -> None:

@@ -95,6 +95,8 @@ CHAT_REQUESTS: list[tuple[dict[str, Any], str]] = [
     ({"top_k": 2**63}, "top_k"),
     ({"priority": -(2**63) - 1}, "priority"),
     ({"stop_token_ids": [2**63]}, "stop_token_ids[0]"),
+    ({"stop_token_ids": [1, 2**31]}, "stop_token_ids[1]"),
+    ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
     ({"logit_bias": {10**5000: 1.0}}, "logit_bias"),
 ]
 
