@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ToolCase", "draw_another_request", "draw_tool_case", "fits", "offer")
+__all__ = ("ToolCase", "draw_tool_case", "fits", "offer")
 
 import json
 import random
@@ -41,17 +41,7 @@ def draw_tool_case(rng: random.Random) -> ToolCase:
     names: list[str] = []
     for parameter in family.parameters:
         names.append(pick(rng, [name for name in parameter.names if name not in names]))
-    return _draw_request(rng, family, _declare(rng, family, names), names)
-
-
-def draw_another_request(rng: random.Random, case: ToolCase) -> ToolCase:
-    """Draw another request for the same function."""
-    return _draw_request(rng, case.family, case.tool, list(case.arguments))
-
-
-def _draw_request(
-    rng: random.Random, family: Family, tool: JsonObject, names: list[str]
-) -> ToolCase:
+    tool = _declare(rng, family, names)
     values = [parameter.draw(rng) for parameter in family.parameters]
     result = family.result(rng)
     document: dict[str, Value] = {pick(rng, family.result_names): result}

@@ -6,16 +6,9 @@ __all__ = ("SKILLS", "conversation", "held_out_dialogue")
 
 import random
 from collections.abc import Callable
-from functools import partial
 
 from training.dialogues.arithmetic import arithmetic
-from training.dialogues.calls import (
-    ToolCase,
-    draw_another_request,
-    draw_tool_case,
-    fits,
-    offer,
-)
+from training.dialogues.calls import ToolCase, draw_tool_case, fits, offer
 from training.dialogues.extraction import constrained_extraction, extraction
 from training.dialogues.honesty import honesty
 from training.dialogues.knowledge import calendar, facts
@@ -234,11 +227,9 @@ def _call(*cases: ToolCase) -> Message:
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
-def _draw_case(
-    rng: random.Random, draw: Callable[[random.Random], ToolCase], *, held_out: bool = False
-) -> ToolCase:
+def _draw_case(rng: random.Random, *, held_out: bool = False) -> ToolCase:
     while True:
-        case = draw(rng)
+        case = draw_tool_case(rng)
         if is_held_out(f"{case.request}|{case.name}") == held_out:
             return case
 
@@ -254,9 +245,9 @@ def _tool_exchange(rng: random.Random, case: ToolCase) -> list[Message]:
 
 def _draw_cases(rng: random.Random, count: int, *, held_out: bool = False) -> list[ToolCase]:
     """Draw cases whose functions can be offered together, of which only the last is held out."""
-    cases = [_draw_case(rng, draw_tool_case, held_out=held_out)]
+    cases = [_draw_case(rng, held_out=held_out)]
     while len(cases) < count:
-        case = _draw_case(rng, draw_tool_case)
+        case = _draw_case(rng)
         if fits(case, cases):
             cases.insert(0, case)
     return cases
@@ -284,15 +275,13 @@ def _use_tools(rng: random.Random, *, held_out: bool = False) -> Dialogue:
 
 
 def _drill_tools(rng: random.Random) -> Dialogue:
-    """Offer several functions for several requests: what is hard is which one to call."""
-    cases = _draw_cases(rng, rng.randint(2, 5))
+    """Request each of several functions once: what is hard is which one to call."""
+    cases = _draw_cases(rng, rng.randint(3, 7))
     tools = offer(rng, cases, len(cases))
     messages: list[Message] = []
-    for _ in range(rng.randint(3, 7)):
-        draw = partial(draw_another_request, case=pick(rng, cases))
-        case = _draw_case(rng, draw)
+    for case in rng.sample(cases, len(cases)):
         exchange = _tool_exchange(rng, case)
-        messages += exchange if rng.random() < 0.3 else exchange[:2]
+        messages += exchange if rng.random() < 0.2 else exchange[:2]
     return Dialogue("tools", tuple(messages), "", tools=tools)
 
 

@@ -13,12 +13,17 @@ thread_local int64_t allocations_left = kOff;
 
 }  // namespace
 
-void* operator new(std::size_t size) {
+// All that a program may mix, since sanitizers check that memory is freed as it was allocated.
+void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
   if (allocations_left >= 0 && allocations_left-- == 0) {
     allocations_left = kFailed;
-    throw std::bad_alloc();
+    return nullptr;
   }
-  void* const memory = std::malloc(size > 0 ? size : 1);
+  return std::malloc(size > 0 ? size : 1);
+}
+
+void* operator new(std::size_t size) {
+  void* const memory = operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
