@@ -132,7 +132,7 @@ def _hint(error: ErrorDetails, known: Collection[str]) -> str:
 
 def _suggest(location: tuple[int | str, ...], known: Collection[str]) -> str:
     """Return what to pass instead of an unknown field, as far as its name tells."""
-    if len(location) > 1:
+    if len(location) != 1:
         return ""
 
     name = str(location[0])
