@@ -41,7 +41,7 @@ def get_weather(city: str) -> dict[str, str]:
 
 def get_population(city: str) -> dict[str, int]:
     """Get the number of people in a city."""
-    return {"population": {"Rome": 2755, "Paris": 2103}[city]}
+    return {"population": {"Rome": 2755309, "Paris": 2103778}[city]}
 
 
 def describe(tool: Tool, *, strict: bool = True) -> dict[str, Any]:

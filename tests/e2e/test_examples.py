@@ -20,7 +20,7 @@ EXAMPLES = sorted(
 ANSWERS = {
     "agent": (
         'get_weather {"city": "Rome"} -> {"weather": "sunny"}\n',
-        'get_population {"city": "Paris"} -> {"population": 2103}\n',
+        'get_population {"city": "Paris"} -> {"population": 2103778}\n',
     ),
     "batch": ("4 of 12 answers were missing\n",),
     "completions": ("12 + 30 = 42.", "The capital of France is Paris."),

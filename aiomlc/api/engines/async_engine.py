@@ -35,6 +35,7 @@ from aiomlc.api.streams.visible_names import hides
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device, parse_device
 from aiomlc.errors import EngineClosedError, EngineError
+from aiomlc.runtime.concurrency.event_loop import check_threads
 from aiomlc.runtime.concurrency.interrupts import UninterruptibleScope
 from aiomlc.runtime.concurrency.misuse import Uncopyable, explains
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
@@ -75,6 +76,7 @@ class AsyncMLCEngine(UninterruptibleScope, Uncopyable, AsyncPrefixMixin, AsyncOp
     Raises:
         BadRequestError: If an argument is invalid or not supported; `param` names it.
         ModelNotFoundError: If `model` is not a directory, or `model_lib` not a file.
+        EngineError: If gevent has replaced Python's threads.
     """
 
     def __init__(  # noqa: PLR0913 - MLC LLM's signature.
@@ -99,6 +101,7 @@ class AsyncMLCEngine(UninterruptibleScope, Uncopyable, AsyncPrefixMixin, AsyncOp
         )
         check_callable("on_progress", on_progress)
         check_callable("loader", loader)
+        check_threads()
         self._lifecycle = EngineLifecycle(parse_device(device), config, on_progress, loader)
         self._portal: BlockingPortal | None = None
         self.chat: AsyncChat = AsyncChat(self._lifecycle)

@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__ = (
     "Waiter",
     "check_loop",
+    "check_threads",
     "run_soon",
     "running_loop",
     "runs_event_loop",
@@ -15,6 +16,7 @@ __all__ = (
     "waiter_factory",
 )
 
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from functools import partial
@@ -24,7 +26,7 @@ from typing import Any, Protocol, final
 from anyio import NoEventLoopError, RunFinishedError
 from anyio.lowlevel import EventLoopToken, current_token
 
-from aiomlc.errors import EngineClosedError
+from aiomlc.errors import EngineClosedError, EngineError
 
 
 def running_loop() -> object:
@@ -53,6 +55,20 @@ def check_loop(owner: object) -> None:
         raise EngineClosedError(
             "the engine serves another event loop: open an engine in each loop, or call this one "
             "through engine.portal"
+        )
+
+
+def check_threads() -> None:
+    """Require that gevent has not replaced Python's threads; an event loop would wait for ever.
+
+    Raises:
+        EngineError: If it has.
+    """
+    gevent = sys.modules.get("gevent.monkey")
+    if gevent is not None and any(map(gevent.is_module_patched, ("threading", "queue"))):
+        raise EngineError(
+            "gevent has replaced Python's threads, and engines need real ones: use "
+            "monkey.patch_all(thread=False, queue=False), or a client of `aiomlc serve`"
         )
 
 

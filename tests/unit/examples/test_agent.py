@@ -34,7 +34,7 @@ async def test_results_reach_the_model_in_the_order_of_its_calls() -> None:
     text, prompts = await answer([calls, "Both."])
 
     assert text == "Both."
-    assert prompts[1].index('{"population": 2103}') < prompts[1].index('{"weather": "sunny"}')
+    assert prompts[1].index('{"population": 2103778}') < prompts[1].index('{"weather": "sunny"}')
 
 
 async def test_the_error_of_a_tool_reaches_the_model() -> None:

@@ -9,16 +9,18 @@ import threading
 import warnings
 from concurrent.futures import CancelledError
 from functools import partial
+from types import SimpleNamespace
 
 import anyio
 import pytest
 from anyio import create_task_group, to_thread, wait_all_tasks_blocked
 from anyio.from_thread import BlockingPortal
 
-from aiomlc import AsyncMLCEngine
+from aiomlc import AsyncMLCEngine, MLCEngine
 from aiomlc.errors import (
     BadRequestError,
     EngineClosedError,
+    EngineError,
 )
 from aiomlc.testing import FakeCore, fake_loader
 from tests.unit.api.engines.async_engine_helpers import HELLO, GatedLoader, ask
@@ -216,3 +218,23 @@ async def test_leaving_the_scope_cancels_the_portal_calls_of_threads() -> None:
         await started.wait()
 
     assert cancelled.is_set()
+
+
+@pytest.mark.parametrize("engine_class", [AsyncMLCEngine, MLCEngine])
+@pytest.mark.parametrize("module", ["threading", "queue"])
+def test_threads_that_gevent_has_replaced_are_refused(
+    monkeypatch: pytest.MonkeyPatch, engine_class: type, module: str
+) -> None:
+    gevent = SimpleNamespace(is_module_patched=module.__eq__)
+    monkeypatch.setitem(sys.modules, "gevent.monkey", gevent)
+
+    with pytest.raises(EngineError, match="gevent has replaced Python's threads"):
+        engine_class()
+
+
+def test_gevent_may_replace_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    gevent = SimpleNamespace(is_module_patched="socket".__eq__)
+    monkeypatch.setitem(sys.modules, "gevent.monkey", gevent)
+
+    with MLCEngine(loader=fake_loader(FakeCore(["Hi"]))) as engine:
+        assert engine.completions.create(prompt="a").choices[0].text == "Hi"
