@@ -93,7 +93,7 @@ def _check(path: Path, job: CompileJob) -> None:
     found = _read_manifest(path)
     # In the same form as the file: tuples are lists.
     expected = json.loads(json.dumps(cache.key_parts(job)))
-    differences = [*_differences(found, expected)]
+    differences = [text.removeprefix("job.") for text in _differences(found, expected)]
     if not differences:
         return
 

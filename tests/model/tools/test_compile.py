@@ -88,8 +88,8 @@ async def test_another_setting_is_named(model: Path, library: Path) -> None:
     assert caught.value.field == "model_lib"
     assert caught.value.path == library
     message = str(caught.value)
-    assert "job.kv_cache_dtype is 'auto' in the library and must be 'int8'" in message
-    assert "job.config.windows is [] in the library and must be [64, 64, 64]" in message
+    assert "; kv_cache_dtype is 'auto' in the library and must be 'int8'" in message
+    assert "config.windows is [] in the library and must be [64, 64, 64]" in message
     assert "compile it again: aiomlc compile MODEL" in message
 
 
@@ -97,7 +97,7 @@ async def test_another_setting_is_named(model: Path, library: Path) -> None:
 async def test_the_library_of_another_model_is_refused(library: Path, tmp_path: Path) -> None:
     other = write_tiny(tmp_path / "other", "qwen3")
 
-    with pytest.raises(ModelLoadError, match=r"job\.config\.\w+ is .* and must be .* more\."):
+    with pytest.raises(ModelLoadError, match=r"config\.\w+ is .* and must be .* more\."):
         async with AsyncMLCEngine(other, model_lib=library):
             pass
 
