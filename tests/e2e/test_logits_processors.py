@@ -74,11 +74,11 @@ async def test_processor_that_does_nothing_keeps_every_bit() -> None:
 async def test_processor_gets_the_token_ids_so_far_and_the_models_logits(
     tokenizer: Tokenizer,
 ) -> None:
-    prefixes: list[Sequence[int]] = []
+    prefixes: list[list[int]] = []
     best_ids: list[int] = []
 
     def record(token_ids: Sequence[int], logits: Row) -> None:
-        prefixes.append(token_ids)
+        prefixes.append(list(token_ids))
         best_ids.append(int(logits.argmax()))
         assert logits.shape == (4096,)
         assert logits.dtype == np.float32
@@ -90,7 +90,7 @@ async def test_processor_gets_the_token_ids_so_far_and_the_models_logits(
 
     assert completion.usage is not None
     assert [len(ids) for ids in prefixes] == [completion.usage.prompt_tokens + i for i in range(12)]
-    assert STORY in tokenizer.decode(list(prefixes[0]))
+    assert STORY in tokenizer.decode(prefixes[0])
     completion_ids = [*prefixes[-1], best_ids[-1]][len(prefixes[0]) :]
     assert tokenizer.decode(completion_ids) == text_of(completion)
 

@@ -167,7 +167,7 @@ def test_overlong_prompt(client: openai.OpenAI) -> None:
 
 
 def test_choices(client: openai.OpenAI) -> None:
-    completion = chat(client, STORY, n=3, temperature=1, seed=1, max_tokens=20)
+    completion = chat(client, STORY, n=3, temperature=1, seed=1, max_tokens=60)
     assert [choice.index for choice in completion.choices] == [0, 1, 2]
     assert len({choice.message.content for choice in completion.choices}) == 3
 

@@ -82,7 +82,7 @@ void Constraint::ComputeMask() noexcept {
   } catch (const std::exception& error) {
     failure_ = error.what();
   }
-  is_slow_ = std::chrono::steady_clock::now() - start > kSlowMask;
+  is_slow_.store(std::chrono::steady_clock::now() - start > kSlowMask, std::memory_order_relaxed);
   is_ready_.store(true, std::memory_order_release);
 }
 

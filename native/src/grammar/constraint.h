@@ -41,8 +41,8 @@ class Constraint {
   /*! \brief See `GrammarMatcher::ForcedTokens`. \throws GrammarError */
   std::vector<int32_t> ForcedTokens();
 
-  /*! \brief Whether the last mask was slow to compute; true before the first mask. */
-  bool is_slow() const { return is_slow_; }
+  /*! \brief Whether the last computed mask was slow; true before the first mask. */
+  bool is_slow() const { return is_slow_.load(std::memory_order_relaxed); }
 
   /*! \brief Whether the mask of the next token is computed, or has failed. */
   bool is_ready() const { return is_ready_.load(std::memory_order_acquire); }
@@ -68,7 +68,7 @@ class Constraint {
   std::vector<uint32_t> mask_;
   std::string failure_;
   std::chrono::nanoseconds costly_time_{0};
-  bool is_slow_ = true;
+  std::atomic<bool> is_slow_{true};
   std::atomic<bool> is_ready_{false};
 };
 

@@ -8,8 +8,7 @@ namespace aiomlc {
 namespace {
 
 bool HasSlowMask(const Sequence& sequence) {
-  const Constraint* const constraint = sequence.constraint.get();
-  return constraint != nullptr && (!constraint->is_ready() || constraint->is_slow());
+  return sequence.constraint != nullptr && sequence.constraint->is_slow();
 }
 
 }  // namespace
@@ -48,8 +47,8 @@ std::vector<DraftRequest> Speculation::CreateRequests(const std::vector<Sequence
   for (Sequence* sequence : running) {
     if (!sequence->is_decoding()) continue;
     ++num_decoding;
-    // A logits processor would be called for tokens that may be rejected, and every stream would
-    // wait for slow masks.
+    // A logits processor would be called for tokens that may be rejected, and a slow mask would end
+    // the draft. A mask that is being computed is presumed to be as fast as the one before.
     if (sequence->logits_processor || disabled_.contains(sequence->id) || HasSlowMask(*sequence)) {
       continue;
     }
