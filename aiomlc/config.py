@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "BUNDLED_FOLDER",
     "BUNDLED_NAME",
     "ECHO",
     "PAGE_SIZE",
@@ -17,6 +18,7 @@ __all__ = (
 
 import json
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from aiomlc.errors import BadRequestError
@@ -35,6 +37,7 @@ KVCacheType = Literal["auto", "float16", "float32", "int8"]
 PAGE_SIZE = 16  #: Tokens of a page of the KV cache.
 #: The model that echoes its prompt. MLC LLM uses the same name for the library of its mock engine.
 ECHO = "mock://echo"
+BUNDLED_FOLDER = Path(__file__).with_name("bundled")
 BUNDLED_NAME = "pebble"  #: The name of the model that is opened if none is named.
 
 #: What a model may be opened as: a quantization of float weights, or the name of what its files are

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from anyio.lowlevel import RunVar
 from pydantic import Field
 
-from aiomlc.config import BUNDLED_NAME
+from aiomlc.config import BUNDLED_FOLDER, BUNDLED_NAME
 from aiomlc.errors import BadRequestError, IncompleteAnswerError
 from aiomlc.integrations.frameworks import framework
 from aiomlc.sources.cached_models import models_within
@@ -163,7 +163,9 @@ class AsyncLLMModel(llm.AsyncModel):
 @llm.hookimpl
 def register_models(register: Callable[..., None], model_aliases: object) -> None:
     """Register the bundled model, and the models on this computer (`aiomlc list`)."""
-    names = [model.name for model in models_within(lambda _: True) if model.kind != "incomplete"]
+    bundled = BUNDLED_FOLDER.resolve()
+    found = models_within(lambda origin: not origin.is_relative_to(bundled))
+    names = [model.name for model in found if model.kind != "incomplete"]
     for name in (None, *dict.fromkeys(names)):
         register(*_models(name))
 

@@ -20,7 +20,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from aiomlc.config import BUNDLED_NAME, EngineConfig
+from aiomlc.config import BUNDLED_FOLDER, BUNDLED_NAME, EngineConfig
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.gguf.directory import model_file, read_model_object
 from aiomlc.gguf.shards import find_gguf, is_gguf, model_name
@@ -34,7 +34,7 @@ from aiomlc.validation.model_files import load_errors
 from aiomlc.validation.model_formats import describe_missing
 from aiomlc.validation.records import validate_fields
 
-BUNDLED = Path(__file__).parents[2] / "bundled" / "pebble"
+BUNDLED = BUNDLED_FOLDER / "pebble"
 BUNDLED_DRAFT = BUNDLED.with_name("pebble-draft")
 
 _CONFIG_FILES = ("mlc-chat-config.json", "config.json")

@@ -19,11 +19,11 @@ from importlib import metadata
 from pathlib import Path
 
 from aiomlc.cache import cache_home
+from aiomlc.config import BUNDLED_FOLDER
 from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.tokenization.trial_process import READY, REFUSED, VERSION
 
 _TIMEOUT = 60.0  # Seconds of wall time; the limit of CPU time is far lower.
-_BUNDLED = Path(__file__).parents[2] / "bundled"
 _SIGNALS: dict[int, str] = {
     signal.SIGABRT: "aborted",
     signal.SIGXCPU: "needed too much CPU time",
@@ -43,7 +43,7 @@ def try_tokenizer(path: Path, content: bytes) -> None:
     Raises:
         ModelLoadError: If the tokenizer fails, or needs too much memory or time.
     """
-    if path.resolve().is_relative_to(_BUNDLED):
+    if path.resolve().is_relative_to(BUNDLED_FOLDER):
         return
 
     record = cache_home() / "tokenizers" / _key(content)
