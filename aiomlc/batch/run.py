@@ -136,14 +136,14 @@ def _open_files(source: Path, target: Path) -> Iterator[tuple[BinaryIO, OutputFi
 
 def _open_input(path: Path) -> BinaryIO:
     # Not blocking, as a pipe without a writer would.
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise BadRequestError(
             f"{path}: the input must be a regular file, which is read more than once", param="input"
         )
 
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 @final

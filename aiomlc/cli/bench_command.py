@@ -82,8 +82,13 @@ def bench(  # noqa: PLR0913 - one parameter per option.
 
 
 def _check_url(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and parts.netloc != ""
+    except ValueError:  # For instance, a bracket of an IPv6 address that is not closed.
+        is_valid = False
+
+    if not is_valid:
         raise CommandError(f"--url must be like http://127.0.0.1:8000/v1, got {url!r}")
 
 

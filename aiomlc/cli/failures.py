@@ -27,11 +27,11 @@ from aiomlc.errors import AiomlcError, BadRequestError, RequestError
 _FAILED = 1
 _INVALID = 2
 _INTERRUPTED = 130  # What shells report for a process ended by SIGINT.
+_BROKEN_PIPE = 141  # The same for SIGPIPE.
 _ENGINE_FIELD = re.compile(
     r"engine_config\.(additional_models|kv_cache_dtype|mode|model_lib|prefill_mode"
     r"|prefix_cache_mode|quantization|speculative_mode)\b"
 )
-_BROKEN_PIPE = 141  # The same for SIGPIPE.
 
 
 class CommandError(BadRequestError):

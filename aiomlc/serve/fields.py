@@ -60,17 +60,28 @@ def prepare_fields(
 
 def _check_choices(fields: dict[str, Any], options: ServerOptions) -> None:
     prompt = fields.get("prompt")
-    is_list = isinstance(prompt, list) and not all(isinstance(item, int) for item in prompt)
-    num_prompts = len(prompt) if is_list and prompt else 1
+    # A list of integers is one prompt of token ids.
+    num_prompts = 1
+    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        num_prompts = len(prompt)
     choices = {name: value for name in _CHOICES if isinstance(value := fields.get(name), int)}
     name, value = max(choices.items(), key=lambda item: item[1], default=("n", 1))
-    if value * num_prompts > options.max_choices:
+    if value * num_prompts <= options.max_choices:
+        return
+
+    if num_prompts > options.max_choices:
         raise HTTPError(
             400,
-            f"{name}: must be <= {options.max_choices} for all prompts of a request together, "
-            f"got {value} for {num_prompts} of them",
-            param=name,
+            f"prompt: must have at most {options.max_choices} prompts, got {num_prompts}",
+            param="prompt",
         )
+
+    raise HTTPError(
+        400,
+        f"{name}: must be <= {options.max_choices} for all prompts of a request together, "
+        f"got {value} for {num_prompts} of them",
+        param=name,
+    )
 
 
 def _check_length(fields: dict[str, Any], options: ServerOptions) -> None:

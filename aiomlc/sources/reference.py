@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from aiomlc.errors import BadRequestError
+from aiomlc.validation.arguments import wrong_type
 from aiomlc.validation.json_values import safe_repr
 
 DEFAULT_REVISION: Final = "main"
@@ -58,8 +59,12 @@ def parse_source(model: str | PathLike[str]) -> ModelSource:
     Whatever exists locally is a path, unless the name begins with `HF://`.
 
     Raises:
-        BadRequestError: If the name is a URL of a web page, or is malformed after `HF://`.
+        BadRequestError: If the name is no path, is a URL of a web page, or is malformed after
+            `HF://`.
     """
+    if model is None:  # Which means the bundled model where models are opened.
+        raise wrong_type("model", model, "a path")
+
     name = fspath(model)
     if name.lower().startswith(_SCHEME):
         return _parse_reference(name)

@@ -65,7 +65,7 @@ class StagedOutput:
             replaced: Patterns of files to remove first, `last` among them.
 
         Raises:
-            ModelLoadError: If a file cannot be moved; the old files are put back.
+            ModelLoadError: If a file cannot be moved; the output is then as it was.
         """
         try:
             self._sync()
@@ -80,6 +80,7 @@ class StagedOutput:
         files = sorted(path.relative_to(self.path) for path in _files(self.path))
         old = self.path / _REPLACED
         old.mkdir()
+        placed: list[Path] = []
         try:
             for pattern in replaced:
                 for path in self.output.glob(pattern):
@@ -87,10 +88,16 @@ class StagedOutput:
             for file in sorted(files, key=lambda file: file.name == last):
                 target = self.output / file
                 target.parent.mkdir(exist_ok=True)
+                if target.exists():  # Copied, so that it is there at every moment.
+                    (old / file).parent.mkdir(exist_ok=True)
+                    shutil.copy2(target, old / file)
+                placed.append(target)
                 (self.path / file).replace(target)
-        except OSError:
-            for path in old.iterdir():
-                path.replace(self.output / path.name)
+        except BaseException:
+            for target in placed:
+                target.unlink(missing_ok=True)
+            for path in _files(old):
+                path.replace(self.output / path.relative_to(old))
             raise
 
     def _sync(self) -> None:

@@ -10,14 +10,23 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import anyio.to_thread
 import pytest
 
-from aiomlc import AsyncMLCEngine, LoadProgress, ModelNotFoundError, SyncMLCEngine, pull
+from aiomlc import (
+    AsyncMLCEngine,
+    BadRequestError,
+    LoadProgress,
+    ModelNotFoundError,
+    SyncMLCEngine,
+    pull,
+    remove_model,
+)
 from tests.e2e.programs import ROOT, run_program
 from tests.e2e.terminal import chat_at_terminal
 from tests.fake_hub import FakeHub, hub_in_use
@@ -139,3 +148,14 @@ def test_a_program_that_was_killed_is_started_again_and_answers(
 async def test_a_model_that_does_not_exist_cannot_be_pulled() -> None:
     with pytest.raises(ModelNotFoundError, match="no such file or directory"):
         await pull("./none")
+
+
+async def test_what_is_on_this_computer_is_not_pulled(tmp_path: Path) -> None:
+    assert (await pull("pebble") / "mlc-chat-config.json").is_file()
+    assert await pull(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize("function", [pull, remove_model])
+async def test_no_model_is_no_path(function: Callable[[Any], Awaitable[object]]) -> None:
+    with pytest.raises(BadRequestError, match="model must be a path, got None"):
+        await function(None)

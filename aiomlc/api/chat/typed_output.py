@@ -33,12 +33,12 @@ from aiomlc.validation.json_values import safe_repr
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 C_co = TypeVar("C_co", covariant=True)
-# Values of the request field `response_format`; every other value is a Python type.
 # Keywords of JSON schemas whose values are schemas by name, and those whose values are no schemas.
 _SCHEMAS_BY_NAME = frozenset(
     {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}
 )
-_VALUES = frozenset({"const", "enum", "examples"})
+_VALUES = frozenset({"const", "dependentRequired", "enum", "examples"})
+# Values of the request field `response_format`; every other value is a Python type.
 _FIELD_TYPES = (Mapping, BaseModel, str, int, float, list, type(None))
 
 

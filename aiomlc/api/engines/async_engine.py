@@ -17,7 +17,7 @@ from aiomlc.api.completions.resource import AsyncTextCompletions
 from aiomlc.api.completions.token_stream import TokenStream, open_token_stream
 from aiomlc.api.embeddings import AsyncEmbeddings
 from aiomlc.api.engines.batch import BatchResult, complete_many
-from aiomlc.api.engines.openai_client import HINTS, AsyncOpenAIClientMixin
+from aiomlc.api.engines.openai_client import ASYNC_HINTS, AsyncOpenAIClientMixin
 from aiomlc.api.engines.prefixes import AsyncPrefixMixin
 from aiomlc.api.generation.options import ChatOptions, TokenOptions, documents_options
 from aiomlc.api.models import AsyncModels
@@ -49,7 +49,7 @@ from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.validation.arguments import check_callable, check_path, check_seconds, plain_str
 
 
-@explains(**HINTS)
+@explains(**ASYNC_HINTS)
 @hides("is_stepping_here")
 @final
 class AsyncMLCEngine(UninterruptibleScope, Uncopyable, AsyncPrefixMixin, AsyncOpenAIClientMixin):
@@ -258,6 +258,8 @@ class AsyncMLCEngine(UninterruptibleScope, Uncopyable, AsyncPrefixMixin, AsyncOp
 
     async def abort(self, request_id: str) -> None:
         """End a request; its reader gets `RequestAbortedError`. An unknown id is ignored.
+
+        The id of a request with several prompts ends all of them, `{request_id}-{i}` one of them.
 
         Raises:
             BadRequestError: If `request_id` is not a string.

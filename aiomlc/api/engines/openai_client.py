@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("HINTS", "AsyncOpenAIClientMixin", "OpenAIClientMixin")
+__all__ = ("ASYNC_HINTS", "HINTS", "AsyncOpenAIClientMixin", "OpenAIClientMixin")
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 # Imported by name when it is first used: a higher layer, whose packages are optional.
 _MODULE: Final = "aiomlc.serve.openai_clients"
 _PACKAGES: Final = frozenset({"httpx2", "openai", "starlette"})
-#: What OpenAI's clients have, and engines have not.
-HINTS: Final = {
-    "beta": "its methods are here, too: write `chat.completions.parse`",
-    "close": "write `terminate()`, or use `with` or `async with`",
-    "aclose": "write `terminate()`, or use `async with`",
-}
+_BETA: Final = "its methods are here, too: write `chat.completions.parse`"
+_CLOSE: Final = "write `terminate()`, or use `{}`"
+#: What OpenAI's and other clients have, and engines have not.
+HINTS: Final = {"beta": _BETA, **dict.fromkeys(("close", "aclose"), _CLOSE.format("with"))}
+ASYNC_HINTS: Final = HINTS | dict.fromkeys(("close", "aclose"), _CLOSE.format("async with"))
 
 
 class AsyncOpenAIClientMixin:

@@ -22,6 +22,7 @@ class OverloadRetries:
 
     def __init__(self) -> None:
         self._num_running = 0
+        self._num_started = 0
         self._retrying = Lock()
 
     async def run(self, request: Callable[[], Awaitable[T]], is_idle: Callable[[], bool]) -> T:
@@ -40,17 +41,20 @@ class OverloadRetries:
         except EngineOverloadedError:
             async with self._retrying:
                 while True:
-                    is_alone = self._num_running == 0 and is_idle()
+                    was_idle = self._num_running == 0 and is_idle()
+                    num_started = self._num_started
                     try:
                         return await self._attempt(request)
                     except EngineOverloadedError:
-                        if is_alone:
+                        # Others may have filled the queue while this one was being prepared.
+                        if was_idle and self._num_started == num_started + 1:
                             raise
 
                         await sleep(_RETRY_SECONDS)
 
     async def _attempt(self, request: Callable[[], Awaitable[T]]) -> T:
         self._num_running += 1
+        self._num_started += 1
         try:
             return await request()
         finally:

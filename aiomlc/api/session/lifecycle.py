@@ -220,7 +220,7 @@ class EngineLifecycle:
     async def open_first(self) -> None:
         """Open the model unless it was opened before."""
         await checkpoint()
-        if self._session is None and not (self._terminated or self._is_unloaded):
+        if self._session is None:
             await self._open_session()
 
     def reset(self) -> None:

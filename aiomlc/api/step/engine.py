@@ -368,7 +368,10 @@ class SyncMLCEngine(Uncopyable):
 
     def _check_not_stepping(self) -> None:
         if self._is_stepping:
-            raise EngineError("a logits processor cannot wait for its engine, which waits for it")
+            raise EngineError(
+                "the engine is in a step: a logits processor cannot wait for its engine, and "
+                "another thread has to wait for the step"
+            )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -91,8 +91,9 @@ class Embedder:
 
     @property
     def num_waiting(self) -> int:
-        """The number of requests with unfinished inputs."""
-        return len(self._waiting)
+        """The number of requests none of whose inputs is in a batch yet."""
+        requests = list(self._waiting)  # Another thread may ask.
+        return sum(len(request.queue) == len(request.inputs) for request in requests)
 
     def __repr__(self) -> str:
         state = "closed" if self._encoder is None else "open"

@@ -63,6 +63,7 @@ class EncoderEngine(AsyncContextManagerMixin):
             self._running.pop(request_id, None)
             if self._is_idle is not None and not self._running:
                 self._is_idle.set()
+                self._is_idle = None
 
         if scope.cancelled_caught:
             raise RequestAbortedError(request_id)
@@ -85,7 +86,7 @@ class EncoderEngine(AsyncContextManagerMixin):
         self.task.events.emit("draining")
         with move_on_after(timeout):
             while self._running:
-                self._is_idle = Event()
+                self._is_idle = self._is_idle or Event()
                 await self._is_idle.wait()
 
         is_idle = not self._running
@@ -108,9 +109,10 @@ class EncoderEngine(AsyncContextManagerMixin):
     def statistics(self) -> CoreStatistics:
         """Return the counters: embedded tokens as prompt tokens, batches as steps, no pages."""
         embedder = self.embedder
+        num_waiting = min(embedder.num_waiting, len(self._running))
         return CoreStatistics(
-            num_running=len(self._running),
-            num_waiting=embedder.num_waiting,
+            num_running=len(self._running) - num_waiting,
+            num_waiting=num_waiting,
             total_pages=0,
             free_pages=0,
             num_recycling=0,

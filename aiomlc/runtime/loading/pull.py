@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from aiomlc.runtime.loading.loaded_model import LoadProgress
-from aiomlc.runtime.loading.model_directory import as_directory, download_progress
+from aiomlc.runtime.loading.model_directory import download_progress, find_model
 from aiomlc.sources.resolve import fetch
 from aiomlc.validation.arguments import check_callable, check_path
 
@@ -21,7 +21,7 @@ async def pull(
 
     Args:
         model: A repository of the hub: `user/name`, `user/name@revision`, `user/name:file.gguf`.
-            What exists locally is returned as it is.
+            What is on this computer is not downloaded.
         on_progress: Called with the progress.
 
     Returns:
@@ -32,15 +32,13 @@ async def pull(
         ModelNotFoundError: If there is no such repository, revision, file or directory.
         ModelAccessError: If the hub refuses access.
         ModelDownloadError: If the model cannot be downloaded for another reason.
+        ModelLoadError: If a directory on this computer has several GGUF models.
     """
     check_path("model", model)
     check_callable("on_progress", on_progress)
     report = on_progress or _ignore
     local = await fetch(model, lambda done: report(download_progress(done)), is_update=True)
-    if local.repository is None:
-        as_directory(local)  # It must exist.
-
-    return local.path
+    return find_model(model).path if local.repository is None else local.path
 
 
 def _ignore(progress: LoadProgress) -> None:

@@ -17,7 +17,6 @@ from aiomlc.api.protocol.embedding import (
     parse_embedding_request,
 )
 from aiomlc.api.protocol.limits import check_input_size, parse_off_loop
-from aiomlc.api.protocol.request import are_token_ids
 from aiomlc.serve.context import Context
 from aiomlc.serve.disconnects import run_until_disconnect
 from aiomlc.serve.fields import prepare_fields
@@ -41,8 +40,8 @@ class EmbeddingEndpoint:
         _check_inputs(fields.get("input"), options.max_inputs)
 
         async def respond(_: TaskGroup) -> None:
-            await model.open()
             request = await parse_off_loop(parse_embedding_request, fields, check_input_size)
+            await model.open()
             text = await _to_json(await model.engine.embeddings.embed(request))
             await send_json(text, scope, receive, send, seconds=options.write_timeout)
 
@@ -50,7 +49,8 @@ class EmbeddingEndpoint:
 
 
 def _check_inputs(inputs: object, limit: int) -> None:
-    if isinstance(inputs, list) and len(inputs) > limit and not are_token_ids(inputs):
+    # A list of integers is one input of token ids.
+    if isinstance(inputs, list) and len(inputs) > limit and not isinstance(inputs[0], int):
         raise HTTPError(
             400, f"input: must have at most {limit} items, got {len(inputs)}", param="input"
         )

@@ -71,8 +71,8 @@ class GenerationEndpoint:
         resource = self._api.resource(model.engine)
 
         async def respond(tasks: TaskGroup) -> None:
-            await model.open()
             request = await parse_off_loop(self._api.parse, fields)
+            await model.open()
             if request.stream:
                 await self._stream(await resource.open(request), send, tasks)
             else:

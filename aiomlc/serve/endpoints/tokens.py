@@ -78,7 +78,6 @@ class TokenEndpoints:
         model = self._context.models.find(fields.get("model"))
 
         async def respond(_: TaskGroup) -> Response:
-            await model.open()
             return json_response(await answer(fields, model))
 
         response = await run_until_disconnect(request.receive, respond)
@@ -99,26 +98,30 @@ class TokenEndpoints:
         chat = {name: fields[name] for name in _CHAT_FIELDS if name in fields}
         chat = prepare_fields(chat, ChatCompletionRequest, model.name, self._context.options)
         request = await parse_off_loop(parse_chat_request, chat)
+        await model.open()
         return await model.engine.chat.completions.encode(request)
 
     async def _encode_text(self, fields: dict[str, Any], model: ServedModel) -> list[int]:
         fields = prepare_fields(fields, TokenizeRequest, model.name, self._context.options)
         text = (await parse_off_loop(partial(parse, TokenizeRequest), fields)).prompt
         request = await parse_off_loop(parse_completion_request, {"prompt": text})
+        await model.open()
         (token_ids,) = await model.engine.completions.encode(request)
         return token_ids
 
     async def _detokenize(self, fields: dict[str, Any], model: ServedModel) -> dict[str, Any]:
         fields = prepare_fields(fields, DetokenizeRequest, model.name, self._context.options)
-        _check_number(fields.get("tokens"), model.engine.max_input_sequence_length)
+        if isinstance(fields.get("tokens"), list):  # Else the request is refused below.
+            await model.open()
+            _check_number(fields["tokens"], model.engine.max_input_sequence_length)
         tokens = (await parse_off_loop(partial(parse, DetokenizeRequest), fields)).tokens
         tokenizer = model.engine.tokenizer
         check_token_ids("tokens", tokens, tokenizer.vocab_size)
         return {"prompt": await run_in_worker(lambda _: tokenizer.decode(tokens))}
 
 
-def _check_number(tokens: object, context_window: int) -> None:
-    if isinstance(tokens, list) and len(tokens) > context_window:
+def _check_number(tokens: list[object], context_window: int) -> None:
+    if len(tokens) > context_window:
         raise HTTPError(
             400,
             f"tokens: must have at most {context_window} token ids, the context window of the "

@@ -345,15 +345,17 @@ async def test_draining_waits_for_embeddings_and_rejects_others() -> None:
         tasks.start_soon(check_embeddings, engine, [[1]])
         await to_thread.run_sync(encoder.wait_for_batches, 1)
         tasks.start_soon(drain)
+        tasks.start_soon(drain)
         await wait_all_tasks_blocked()
         assert engine.statistics().num_running == 1
+        assert engine.statistics().num_waiting == 0
         assert drained == []
         with pytest.raises(EngineDrainingError):
             await engine.embeddings.create(input=[1])
 
         encoder.allow(2)
 
-    assert drained == [True]
+    assert drained == [True, True]
 
 
 async def test_embeddings_that_outlast_draining_are_aborted() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -273,8 +273,9 @@ async def test_a_finished_batch_opens_no_model(tmp_path: Path) -> None:
     assert summary.written == 0
 
 
-async def test_the_input_is_a_regular_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "in.jsonl")
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+async def test_the_input_is_a_regular_file(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "in.jsonl")
     output = tmp_path / "out.jsonl"
 
     with pytest.raises(BadRequestError, match="the input must be a regular file"):

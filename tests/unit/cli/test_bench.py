@@ -105,7 +105,9 @@ def test_a_server_that_is_not_there_fails_every_request() -> None:
     assert "2 failed, the first by APIConnectionError" in result.stderr
 
 
-@pytest.mark.parametrize("url", ["localhost", "localhost:8000", "ftp://a/v1", "http://"])
+@pytest.mark.parametrize(
+    "url", ["localhost", "localhost:8000", "ftp://a/v1", "http://", "http://[a"]
+)
 def test_the_address_of_a_server_is_checked(url: str) -> None:
     result = CliRunner().invoke(app, ["bench", "--url", url])
 

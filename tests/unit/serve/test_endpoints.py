@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import jsonschema
 import pytest
-from anyio import Event, create_task_group
+from anyio import Event, create_task_group, wait_all_tasks_blocked
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response as OpenAIResponse
@@ -104,6 +104,36 @@ async def test_embeddings_of_an_encoder_beside_a_decoder() -> None:
     assert unknown.json()["error"]["code"] == "model_not_found"
     assert 'model_name="a"' in metrics.text
     assert 'model_name="b"' in metrics.text
+
+
+async def test_requests_wait_for_a_model_that_is_reloaded() -> None:
+    is_loading, may_load = Event(), Event()
+    may_load.set()
+
+    async def load(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+        is_loading.set()
+        await may_load.wait()
+        return await fake_loader(FakeCore(["Hi!"]))(*arguments, **options)
+
+    async def ask() -> None:
+        statuses.append((await client.post("/v1/chat/completions", json=CHAT)).status_code)
+
+    statuses: list[int] = []
+    async with AsyncMLCEngine(loader=load) as engine, http_client(create_app(engine)) as client:
+        is_loading, may_load = Event(), Event()
+        async with create_task_group() as tasks:
+            tasks.start_soon(engine.reload)
+            await is_loading.wait()
+            tasks.start_soon(ask)
+            await wait_all_tasks_blocked()
+            may_load.set()
+
+        assert statuses == [200]
+        await engine.unload()
+        response = await client.post("/v1/chat/completions", json=CHAT)
+
+    assert response.status_code == 503
+    assert "call reload first" in response.json()["error"]["message"]
 
 
 async def test_models_are_listed_and_retrieved_by_name() -> None:

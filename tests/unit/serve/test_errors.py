@@ -89,6 +89,8 @@ def test_lone_surrogates_of_a_message_are_escaped() -> None:
         ({**CHAT, "temperature": -1}, "temperature"),
         ({**CHAT, "temprature": 1}, "temprature"),
         ({**CHAT, "n": 17}, "n"),
+        ({**CHAT, "prompt": ["a"] * 17}, "prompt"),
+        ({**CHAT, "prompt": ["a"] * 16, "n": 2}, "n"),
         ({**CHAT, "functions": [{}]}, "functions"),
         ({**CHAT, "logits_processors": []}, "logits_processors"),
         ({**CHAT, "extra_body": {}}, "extra_body"),
@@ -104,6 +106,27 @@ async def test_invalid_fields_are_400_and_named(fields: dict[str, Any], param: s
     error = error_of(response)
     assert error["param"] == param
     assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        (PATH, {**CHAT, "temperature": -1}),
+        ("/v1/completions", {"prompt": "a", "n": "b"}),
+        ("/v1/responses", {"input": 1}),
+        ("/v1/embeddings", {"input": {}}),
+        ("/tokenize", {"prompt": 1}),
+        ("/tokenize", {"messages": 1}),
+        ("/detokenize", {"tokens": "a"}),
+    ],
+)
+async def test_invalid_requests_do_not_open_a_model(path: str, fields: dict[str, Any]) -> None:
+    async def load(*_: object, **__: object) -> Any:  # noqa: ANN401
+        raise AssertionError("the model was opened")
+
+    engine = AsyncMLCEngine(loader=load)
+    async with http_client(create_app({"fake": engine})) as client:
+        assert (await client.post(path, json=fields)).status_code == 400
 
 
 @pytest.mark.parametrize(

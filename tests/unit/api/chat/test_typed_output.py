@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, NoReturn
 
 import pytest
-from pydantic import BaseModel, GetPydanticSchema
+from pydantic import BaseModel, ConfigDict, GetPydanticSchema
 from pydantic_core import core_schema
 
 from aiomlc import BadRequestError
@@ -82,3 +82,17 @@ def test_a_type_may_have_any_name() -> None:
     assert schema["properties"]["inner"] == {"$ref": "#/$defs/default"}
     assert schema["$defs"]["default"]["properties"]["const"]["type"] == "integer"
     assert schema["$defs"]["default"]["required"] == ["const"]
+
+
+def test_a_property_may_be_called_like_a_keyword() -> None:
+    class Options(BaseModel):
+        model_config = ConfigDict(json_schema_extra={"dependentRequired": {"default": ["other"]}})
+        default: int
+        other: int
+
+    reader = output_reader(Options)
+    assert isinstance(reader, TypedOutput)
+    schema = reader.response_format["json_schema"]["schema"]
+
+    assert schema["required"] == ["default", "other"]
+    assert schema["dependentRequired"] == {"default": ["other"]}
