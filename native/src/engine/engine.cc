@@ -17,8 +17,8 @@ Engine::Engine(Model* model, Vocabulary vocabulary, const EngineOptions& options
 Engine::~Engine() {
   try {
     Close();
-  } catch (const EngineError&) {
-    // The model failed to free a page; a destructor cannot report this.
+  } catch (const std::exception&) {
+    // The model failed to free a page, or memory is exhausted; a destructor cannot report this.
   }
 }
 
@@ -108,11 +108,15 @@ void Engine::CallBetweenSteps(Action action) {
     calls = TakeCalls();
   }
   try {
-    stepper_.ApplyCalls(std::move(calls));
-    action(stepper_.prefixes());
+    try {
+      stepper_.ApplyCalls(std::move(calls));
+      action(stepper_.prefixes());
+    } catch (const EngineError&) {
+      Publish();
+      throw;
+    }
     Publish();
   } catch (const EngineError&) {
-    Publish();
     throw;
   } catch (const std::exception& error) {
     Fail(error.what());

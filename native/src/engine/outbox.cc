@@ -1,21 +1,39 @@
 #include "engine/outbox.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 namespace aiomlc {
 
+namespace {
+
+/*! \brief Allocate memory for more elements, geometrically: `vector::reserve` alone does not. */
+template <typename Container>
+void ReserveMore(Container* container, size_t count) {
+  const size_t size = container->size() + count;
+  if (size > container->capacity()) container->reserve(std::max(size, 2 * container->capacity()));
+}
+
+}  // namespace
+
 void Outbox::Put(Record&& record) {
-  const auto entry = index_by_sequence_.find(record.sequence_id);
-  if (entry == index_by_sequence_.end()) {
-    // The index comes last: it must not be out of range if memory is exhausted.
-    const int64_t sequence_id = record.sequence_id;
-    records_.push_back(std::move(record));
+  const auto [entry, is_new] = index_by_sequence_.try_emplace(record.sequence_id, records_.size());
+  if (is_new) {
+    try {
+      records_.push_back(std::move(record));
+    } catch (...) {
+      index_by_sequence_.erase(entry);
+      throw;
+    }
     if (records_.size() == 1) wake_.Signal();
-    index_by_sequence_.emplace(sequence_id, records_.size() - 1);
     return;
   }
   Record& merged = records_[entry->second];
+  // First, so that nothing is merged if memory is exhausted.
+  ReserveMore(&merged.text, record.text.size());
+  ReserveMore(&merged.token_ids, record.token_ids.size());
+  ReserveMore(&merged.logprobs, record.logprobs.size());
   merged.text += record.text;
   merged.token_ids.insert(merged.token_ids.end(), record.token_ids.begin(), record.token_ids.end());
   merged.logprobs.insert(merged.logprobs.end(), std::make_move_iterator(record.logprobs.begin()),

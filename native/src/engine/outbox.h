@@ -24,7 +24,10 @@ class Outbox {
  public:
   int wake_fd() const { return wake_.fd(); }
 
-  /*! \brief Add a record, or merge it into the undrained record of its sequence. */
+  /*!
+   * \brief Add a record, or merge it into the undrained record of its sequence.
+   * \throws std::bad_alloc Then nothing has changed.
+   */
   void Put(Record&& record);
 
   /*! \brief Take all records, in the order of their sequences' first `Put`. */

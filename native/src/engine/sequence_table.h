@@ -48,7 +48,7 @@ class SequenceTable {
   /*! \return The live sequence with this id, or null. */
   Sequence* Find(int64_t sequence_id) const;
 
-  /*! \brief Report the last record of a sequence, and destroy it. Only the model can throw. */
+  /*! \brief Report the last record of a sequence, and destroy it. \throws As the model. */
   void End(Sequence* sequence, Record record, FinishReason reason);
 
   /*! \brief End the sequences whose deadlines have passed. */

@@ -24,14 +24,20 @@ void Stepper::Step(Inbox calls) {
 
 std::string Stepper::Abort(std::vector<std::unique_ptr<Sequence>> submitted, FinishReason reason,
                            const std::string& error) {
+  std::string failure;
   const auto add_all = [&](std::vector<std::unique_ptr<Sequence>>& sequences) {
     for (std::unique_ptr<Sequence>& sequence : sequences) {
-      if (sequence != nullptr) sequences_.Add(std::move(sequence));
+      try {
+        if (sequence != nullptr) sequences_.Add(std::move(sequence));
+      } catch (const std::exception& thrown) {  // Memory is exhausted: the others end all the same.
+        failure = std::string("a request was lost: ") + thrown.what();
+      }
     }
   };
   add_all(submitted_);
   add_all(submitted);
-  return sequences_.EndAll(reason, error);
+  const std::string end_failure = sequences_.EndAll(reason, error);
+  return end_failure.empty() ? failure : end_failure;
 }
 
 void Stepper::ApplyCalls(Inbox calls) {
@@ -71,6 +77,7 @@ void Stepper::ApplyCalls(Inbox calls) {
     if (sequence == nullptr) continue;
     context_.totals.prompt_tokens += sequence->num_prompt_tokens;
     context_.totals.completion_tokens += sequence->num_completion_tokens();
+    context_.totals.forced_tokens += sequence->num_forced;
   }
 }
 

@@ -37,7 +37,7 @@ class Stepper {
 
   /*!
    * \brief Apply the calls since the last step, and then run one step if there is work.
-   * \throws The exceptions of the model; afterwards, only `Abort` may be called.
+   * \throws The exceptions of the model, std::bad_alloc; afterwards, only `Abort` may be called.
    */
   void Step(Inbox calls);
 

@@ -102,6 +102,7 @@ void TokenCommitter::VerifyDraft(Sequence* sequence, std::span<const int32_t> dr
                                  const float* logits) {
   const int64_t num_draft = static_cast<int64_t>(draft.size());
   const int64_t first = sequence->num_tokens();
+  int64_t num_verified = num_draft;
   int64_t accepted = 0;
   bool continues = true;
   sequence->num_speculated = num_draft;
@@ -110,6 +111,7 @@ void TokenCommitter::VerifyDraft(Sequence* sequence, std::span<const int32_t> dr
     if (sequence->constraint != nullptr && !mask_worker_.Get(*sequence->constraint)) {
       // The masks of the remaining draft tokens depend on this one, so they are given up.
       sequences_.DeferForMask(sequence, next_logits);
+      num_verified = accepted;
       break;
     }
     continues = SampleAndCommit(sequence, next_logits);
@@ -125,7 +127,9 @@ void TokenCommitter::VerifyDraft(Sequence* sequence, std::span<const int32_t> dr
   if (!continues) return;
   sequences_.PopSpeculated(sequence);
   context_.scheduler.Trim(sequence);
-  context_.speculation->OnDraftVerified(sequence->id, num_draft, accepted);
+  if (num_verified > 0) {
+    context_.speculation->OnDraftVerified(sequence->id, num_verified, accepted);
+  }
 }
 
 bool TokenCommitter::SampleAndCommit(Sequence* sequence, const float* logits) {

@@ -152,10 +152,10 @@ void MaskWorker::WaitBriefly(const std::function<bool()>& condition) {
 
 bool MaskWorker::Get(const Constraint& constraint) {
   std::unique_lock lock(mutex_);
-  const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& queued) {
-    return queued.get() == &constraint && !queued->is_slow();
-  });
+  const auto job = std::find_if(jobs_.begin(), jobs_.end(),
+                                [&](const auto& queued) { return queued.get() == &constraint; });
   if (job != jobs_.end()) {
+    if (constraint.is_slow()) return false;
     const std::shared_ptr<Constraint> taken = std::move(*job);
     jobs_.erase(job);
     lock.unlock();

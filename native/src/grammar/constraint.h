@@ -109,8 +109,8 @@ class MaskWorker {
 
   /*!
    * \brief Compute a queued fast mask in the calling thread, or wait for one that is being
-   * computed.
-   * \return Whether the mask is ready; false if it is slow.
+   * computed, as long as a fast one takes.
+   * \return Whether the mask is ready; false if it is queued as slow, or takes longer.
    */
   bool Get(const Constraint& constraint);
 

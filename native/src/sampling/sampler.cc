@@ -1,6 +1,7 @@
 #include "sampling/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -108,40 +109,61 @@ void Sampler::SelectTopP(double top_p) {
   for (size_t i = 0; i < weights_.size(); ++i) {
     if (weights_[i] >= negligible) candidates_.push_back({weights_[i], static_cast<int32_t>(i)});
   }
-  // Bisect for the number of tokens that reach the target, so that only a few have to be sorted.
-  // All tokens before `low` are kept, all tokens from `high` are dropped.
+  // Find the last token to keep by quickselect. The undecided tokens stay in the order of their
+  // ids, in which they are added up, so that the rounding depends on no library.
   constexpr size_t kMaxSorted = 64;
-  ranked_ = candidates_;
-  const double target = top_p * total;
+  undecided_ = candidates_;
+  // Positive, so that the first token is kept.
+  const double target = std::max(top_p * total, std::numeric_limits<double>::min());
   double sum = 0;
-  size_t low = 0;
-  size_t high = ranked_.size();
-  const auto at = [&](size_t index) { return ranked_.begin() + static_cast<int64_t>(index); };
-  while (high - low > kMaxSorted) {
-    const size_t middle = low + (high - low) / 2;
-    std::nth_element(at(low), at(middle), at(high), ComesBefore);
-    const double before = SumBefore(ranked_[middle]);
-    if (before >= target) {
-      high = middle;
-    } else {
-      sum = before;
-      low = middle;
-    }
+  Candidate last_kept = {};
+  while (sum < target && undecided_.size() > kMaxSorted) {
+    const Candidate pivot = ChoosePivot();
+    const double before = SplitUndecided(pivot);
+    if (sum + before >= target) continue;
+    sum += before + pivot.value;
+    last_kept = pivot;
+    undecided_.swap(behind_pivot_);
   }
-  std::sort(at(low), at(high), ComesBefore);
-  while (low < high && (low == 0 || sum < target)) sum += ranked_[low++].value;
-  if (low == ranked_.size()) return;
-  std::erase_if(candidates_, [first_dropped = ranked_[low]](const Candidate& candidate) {
-    return !ComesBefore(candidate, first_dropped);
+  std::sort(undecided_.begin(), undecided_.end(), ComesBefore);
+  for (size_t i = 0; sum < target && i < undecided_.size(); ++i) {
+    last_kept = undecided_[i];
+    sum += last_kept.value;
+  }
+  std::erase_if(candidates_, [last_kept](const Candidate& candidate) {
+    return ComesBefore(last_kept, candidate);
   });
 }
 
-double Sampler::SumBefore(const Candidate& end) const {
-  // In the order of the token ids: that of `ranked_`, and so the rounding, depends on the library.
-  double sum = 0;
-  for (const Candidate& candidate : candidates_) {
-    if (ComesBefore(candidate, end)) sum += candidate.value;
+Sampler::Candidate Sampler::ChoosePivot() const {
+  std::array<Candidate, 9> samples;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    samples[i] = undecided_[i * (undecided_.size() - 1) / (samples.size() - 1)];
   }
+  std::nth_element(samples.begin(), samples.begin() + samples.size() / 2, samples.end(),
+                   ComesBefore);
+  return samples[samples.size() / 2];
+}
+
+double Sampler::SplitUndecided(const Candidate& pivot) {
+  behind_pivot_.resize(undecided_.size());
+  size_t num_before = 0;
+  size_t num_behind = 0;
+  double sum = 0;
+  for (const Candidate candidate : undecided_) {
+    // `ComesBefore` without branches, which could not be predicted.
+    const bool is_before =
+        (candidate.value > pivot.value) |
+        ((candidate.value == pivot.value) & (candidate.token_id < pivot.token_id));
+    const bool is_behind = !is_before & (candidate.token_id != pivot.token_id);
+    undecided_[num_before] = candidate;
+    behind_pivot_[num_behind] = candidate;
+    num_before += is_before;
+    num_behind += is_behind;
+    sum += is_before ? candidate.value : 0;
+  }
+  undecided_.resize(num_before);
+  behind_pivot_.resize(num_behind);
   return sum;
 }
 

@@ -56,13 +56,19 @@ class Sampler {
   void KeepTopP(double top_p);
   /*! \brief Fill `candidates_` with the likeliest tokens, in the order of their ids. */
   void SelectTopP(double top_p);
-  /*! \return The sum of the `candidates_` that come before another. */
-  double SumBefore(const Candidate& end) const;
+  /*! \return The median of some of `undecided_`. */
+  Candidate ChoosePivot() const;
+  /*!
+   * \brief Split `undecided_` into those that come before the pivot, and `behind_pivot_`.
+   * \return The sum of those before it.
+   */
+  double SplitUndecided(const Candidate& pivot);
   /*! \return The index in `weights_` that is drawn, after the min_p filter. */
   size_t Draw(double uniform, double min_p);
 
   std::vector<Candidate> candidates_;
-  std::vector<Candidate> ranked_;
+  std::vector<Candidate> undecided_;
+  std::vector<Candidate> behind_pivot_;
   std::vector<float> weights_;  //!< e^((logit - max logit) / temperature).
   std::vector<double> block_sums_;
 };

@@ -101,8 +101,8 @@ void RadixTree::Remove(int64_t id) {
   Node* node = end->second;
   ends_.erase(end);
   std::erase(node->ids, id);
-  if (node->ids.empty() && node->children.empty()) {
-    Node* parent = node->parent;
+  while (node != root_.get() && node->ids.empty() && node->children.empty()) {
+    Node* const parent = node->parent;
     const int32_t first = node->tokens.front();  // A copy: `erase` destroys the node.
     parent->children.erase(first);
     node = parent;
@@ -116,7 +116,8 @@ void RadixTree::MergeWithOnlyChild(Node* node) {
   try {
     node->tokens.reserve(node->tokens.size() + tail.size());
   } catch (const std::bad_alloc&) {
-    return;  // Two nodes are as right as one. Nothing below allocates memory.
+    has_redundant_ = true;  // Two nodes are as right as one. Nothing below allocates memory.
+    return;
   }
   node->tokens.insert(node->tokens.end(), tail.begin(), tail.end());
   const std::unique_ptr<Node> child = std::move(node->children.begin()->second);
@@ -167,7 +168,8 @@ std::vector<std::string> RadixTree::FindViolations() const {
     nodes.pop_back();
     num_ids += node->ids.size();
     const bool is_root = node == root_.get();
-    if (!is_root && node->ids.empty() && node->children.size() < 2) {
+    const size_t min_children = has_redundant_ ? 1 : 2;
+    if (!is_root && node->ids.empty() && node->children.size() < min_children) {
       violations.push_back("a node of the radix tree is redundant");
     }
     if (is_root != node->tokens.empty())

@@ -77,6 +77,8 @@ class RadixTree {
 
   std::unique_ptr<Node> root_;
   std::unordered_map<int64_t, Node*> ends_;
+  /*! \brief Whether nodes were not merged, because memory was exhausted. */
+  bool has_redundant_ = false;
 };
 
 }  // namespace aiomlc

@@ -21,7 +21,11 @@ struct RequestTimes {
   std::optional<TimePoint> last_token;
 };
 
-/*! \brief Seconds since submission; -1 for events that never happened. */
+/*!
+ * \brief Seconds since submission; -1 for events that never happened.
+ *
+ * Tokens that a grammar forces before the first step are not the first token.
+ */
 struct RequestTiming {
   double queue_seconds = -1;
   double first_token_seconds = -1;

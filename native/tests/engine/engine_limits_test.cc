@@ -361,14 +361,19 @@ TEST_F(EngineLimits, ResetEmptiesThePrefixCacheAndTheCountersWithoutAffectingSeq
 }
 
 TEST_F(EngineLimits, ResetCountsTheSequencesThatWereSubmittedAtTheSameTime) {
-  engine_->Submit({1, 2, 3}, Options(1, 2));
+  FakeGrammar grammar({{4}, {5}, {6, 7}});
+  grammar.has_forced_tokens = true;
+  SequenceOptions options = Options(1, 3);
+  options.grammar = grammar.Clone();
+  engine_->Submit({1, 2, 3}, options);
   const int64_t cancelled = engine_->Submit({4, 5}, Options(1, 2));
   engine_->Cancel(cancelled);
   engine_->Reset();
   StepUntilIdle();
 
   EXPECT_EQ(engine_->GetStatistics().prompt_tokens, 3);
-  EXPECT_EQ(engine_->GetStatistics().completion_tokens, 2);
+  EXPECT_EQ(engine_->GetStatistics().completion_tokens, 3);
+  EXPECT_EQ(engine_->GetStatistics().forced_tokens, 2);
 }
 
 TEST(EngineRun, WakesForADeadline) {

@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <new>
+
+#include "tests/doubles/failing_allocation.h"
+
 namespace aiomlc {
 namespace {
 
@@ -86,6 +90,35 @@ TEST(Outbox, DoesNotMergeIntoDrainedRecords) {
   ASSERT_EQ(records.size(), 1u);
   EXPECT_EQ(records[0].text, "b");
   EXPECT_THAT(records[0].token_ids, ElementsAre(2));
+}
+
+TEST(Outbox, IsUnchangedIfMemoryIsExhausted) {
+  const std::string text(100, 'x');
+  bool has_failed = true;
+  for (int64_t index = 0; has_failed; ++index) {
+    Outbox outbox;
+    int64_t num_put = 0;
+    Record first = Delta(7, text, {1, 2}, 2);
+    Record second = Delta(7, text, {3, 4, 5}, 5);
+    second.logprobs.push_back({3, -1.0f, {}});
+    try {
+      const FailingAllocation failure(index);
+      outbox.Put(std::move(first));
+      ++num_put;
+      outbox.Put(std::move(second));
+      ++num_put;
+      has_failed = FailingAllocation::has_failed();
+    } catch (const std::bad_alloc&) {
+    }
+    if (num_put == 0) outbox.Put(std::move(first));
+    if (num_put < 2) outbox.Put(std::move(second));
+
+    const std::vector<Record> records = outbox.Drain();
+    ASSERT_EQ(records.size(), 1u) << "allocation " << index;
+    EXPECT_EQ(records[0].text, text + text);
+    EXPECT_THAT(records[0].token_ids, ElementsAre(1, 2, 3, 4, 5));
+    EXPECT_EQ(records[0].logprobs.size(), 1u);
+  }
 }
 
 }  // namespace

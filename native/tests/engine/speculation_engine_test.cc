@@ -295,7 +295,7 @@ TEST_F(SpeculationTest, NothingIsDraftedForASequenceWithSlowMasks) {
 TEST_F(SpeculationTest, ASlowMaskEndsADraftAndChangesNothing) {
   FakeGrammar grammar(FakeGrammar::Positions(30, {0, 1, 2, 3}));
   grammar.mask_time = std::chrono::milliseconds(5);
-  grammar.slow_from = 12;
+  grammar.slow_from = 6;
   SequenceOptions options = Greedy(20);
   options.grammar = grammar.Clone();
   Engine engine(&model_, Letters(), {.speculative_mode = kLookup, .draft_length = 8});

@@ -8,6 +8,8 @@
 #include <random>
 #include <stdexcept>
 
+#include "tests/doubles/failing_allocation.h"
+
 namespace aiomlc {
 namespace {
 
@@ -141,6 +143,23 @@ TEST(RadixTree, MatchesALinearSearchAfterRandomChanges) {
                   UnorderedElementsAreArray(list.Others(id, SequenceList::StartsWith)));
     }
   }
+}
+
+TEST(RadixTree, NodesThatWereNotMergedForWantOfMemoryAreRemoved) {
+  RadixTree tree;
+  tree.Insert(1, Tokens{1, 2});
+  tree.Insert(2, Tokens{1, 2, 3, 4, 5, 6, 7, 8});
+  {
+    const FailingAllocation failure(0);
+    tree.Remove(1);
+    ASSERT_TRUE(FailingAllocation::has_failed());
+  }
+  EXPECT_THAT(tree.FindViolations(), IsEmpty());
+  EXPECT_EQ(tree.FindLongest(Tokens{1, 2, 9}).id, 2);
+
+  tree.Remove(2);
+  EXPECT_THAT(tree.FindViolations(), IsEmpty());
+  EXPECT_EQ(tree.FindLongest(Tokens{1, 2, 9}).num_tokens, 0);
 }
 
 }  // namespace
