@@ -105,14 +105,10 @@ void Sampler::SelectTopP(double top_p) {
   const double total = SumWeights(weights_.data(), static_cast<int64_t>(weights_.size()));
   // The tokens below this weight sum to less than half of the probability that top_p drops.
   const double negligible = 0.5 * (1.0 - top_p) * total / static_cast<double>(weights_.size());
-  candidates_.clear();
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    if (weights_[i] >= negligible) candidates_.push_back({weights_[i], static_cast<int32_t>(i)});
-  }
+  KeepWeights(&undecided_, [=](float weight, size_t) { return weight >= negligible; });
   // Find the last token to keep by quickselect. The undecided tokens stay in the order of their
   // ids, in which they are added up, so that the rounding depends on no library.
   constexpr size_t kMaxSorted = 64;
-  undecided_ = candidates_;
   // Positive, so that the first token is kept.
   const double target = std::max(top_p * total, std::numeric_limits<double>::min());
   double sum = 0;
@@ -130,9 +126,21 @@ void Sampler::SelectTopP(double top_p) {
     last_kept = undecided_[i];
     sum += last_kept.value;
   }
-  std::erase_if(candidates_, [last_kept](const Candidate& candidate) {
-    return ComesBefore(last_kept, candidate);
+  const size_t last_id = static_cast<size_t>(last_kept.token_id);
+  KeepWeights(&candidates_, [=](float weight, size_t id) {
+    return (weight > last_kept.value) | ((weight == last_kept.value) & (id <= last_id));
   });
+}
+
+template <typename Predicate>
+void Sampler::KeepWeights(std::vector<Candidate>* kept, Predicate predicate) const {
+  kept->resize(weights_.size());
+  size_t count = 0;
+  for (size_t i = 0; i < weights_.size(); ++i) {  // Without branches, as below.
+    (*kept)[count] = {weights_[i], static_cast<int32_t>(i)};
+    count += predicate(weights_[i], i);
+  }
+  kept->resize(count);
 }
 
 Sampler::Candidate Sampler::ChoosePivot() const {
@@ -145,11 +153,10 @@ Sampler::Candidate Sampler::ChoosePivot() const {
   return samples[samples.size() / 2];
 }
 
-double Sampler::SplitUndecided(const Candidate& pivot) {
+double Sampler::SplitUndecided(Candidate pivot) {
   behind_pivot_.resize(undecided_.size());
   size_t num_before = 0;
   size_t num_behind = 0;
-  double sum = 0;
   for (const Candidate candidate : undecided_) {
     // `ComesBefore` without branches, which could not be predicted.
     const bool is_before =
@@ -160,10 +167,11 @@ double Sampler::SplitUndecided(const Candidate& pivot) {
     behind_pivot_[num_behind] = candidate;
     num_before += is_before;
     num_behind += is_behind;
-    sum += is_before ? candidate.value : 0;
   }
   undecided_.resize(num_before);
   behind_pivot_.resize(num_behind);
+  double sum = 0;
+  for (const Candidate candidate : undecided_) sum += candidate.value;
   return sum;
 }
 

@@ -56,13 +56,16 @@ class Sampler {
   void KeepTopP(double top_p);
   /*! \brief Fill `candidates_` with the likeliest tokens, in the order of their ids. */
   void SelectTopP(double top_p);
+  /*! \brief Select tokens by their weights and ids, in the order of their ids. */
+  template <typename Predicate>
+  void KeepWeights(std::vector<Candidate>* kept, Predicate predicate) const;
   /*! \return The median of some of `undecided_`. */
   Candidate ChoosePivot() const;
   /*!
    * \brief Split `undecided_` into those that come before the pivot, and `behind_pivot_`.
    * \return The sum of those before it.
    */
-  double SplitUndecided(const Candidate& pivot);
+  double SplitUndecided(Candidate pivot);
   /*! \return The index in `weights_` that is drawn, after the min_p filter. */
   size_t Draw(double uniform, double min_p);
 
