@@ -7,12 +7,12 @@ __all__ = ("DEFAULT_REVISION", "HubReference", "ModelSource", "parse_source")
 import os
 import re
 from dataclasses import dataclass, field, replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from aiomlc.errors import BadRequestError
-from aiomlc.validation.arguments import wrong_type
+from aiomlc.validation.arguments import required_path
 from aiomlc.validation.json_values import safe_repr
 
 DEFAULT_REVISION: Final = "main"
@@ -59,13 +59,10 @@ def parse_source(model: str | PathLike[str]) -> ModelSource:
     Whatever exists locally is a path, unless the name begins with `HF://`.
 
     Raises:
-        BadRequestError: If the name is no path, is a URL of a web page, or is malformed after
+        BadRequestError: If the name is no path or empty, a URL of a web page, or malformed after
             `HF://`.
     """
-    if model is None:  # Which means the bundled model where models are opened.
-        raise wrong_type("model", model, "a path")
-
-    name = fspath(model)
+    name = required_path("model", model)
     if name.lower().startswith(_SCHEME):
         return _parse_reference(name)
 

@@ -14,6 +14,7 @@ __all__ = (
     "outside_vocabulary",
     "plain_list",
     "plain_str",
+    "required_path",
     "wrong_type",
 )
 
@@ -113,14 +114,23 @@ def check_path(name: str, value: object) -> None:
     Raises:
         BadRequestError: If `value` is neither, or empty; `param` is `name`.
     """
-    if value is None:
-        return
+    if value is not None:
+        required_path(name, value)
 
+
+def required_path(name: str, value: object) -> str:
+    """Return a path as a string.
+
+    Raises:
+        BadRequestError: If `value` is no path, or empty; `param` is `name`.
+    """
     if not isinstance(value, (str, PathLike)) or not isinstance(path := fspath(value), str):
         raise wrong_type(name, value, "a path")
 
     if not path:  # It would mean the current directory.
         raise BadRequestError(f"{name} is empty: pass a path, or leave it out", param=name)
+
+    return path
 
 
 def check_seconds(name: str, value: object) -> None:

@@ -41,7 +41,7 @@ def test_a_repository_is_parsed(name: str, reference: HubReference) -> None:
 @pytest.mark.parametrize(
     "name",
     ["gpt2", "./a/b", "../a/b", "/a/b", "a/b/c", "~/a", "~nobody0/b", "a--b/c", "a/b.git", "a/b..c",
-     "a/", "", ".", "a b/c", "a/b\0", "x" * 300, "x/" * 5000, "-a/b"],
+     "a/", ".", "a b/c", "a/b\0", "x" * 300, "x/" * 5000, "-a/b"],
 )  # fmt: skip
 def test_other_names_are_paths(name: str) -> None:
     assert isinstance(parse_source(name), Path)
@@ -74,6 +74,7 @@ def test_what_exists_is_never_a_repository(tmp_path: Path, monkeypatch: pytest.M
         ("hf://a/b:../x.gguf", "the file after :"),
         ("hf://a/b:/x.gguf", "the file after :"),
         ("https://example.com/a/b", "is a URL: pass HF://"),
+        ("", "is empty"),
     ],
 )
 def test_a_malformed_name_says_what_is_allowed(name: str, problem: str) -> None:
