@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = (
     "BUNDLED_FOLDER",
+    "BUNDLED_MODEL",
     "BUNDLED_NAME",
     "ECHO",
     "PAGE_SIZE",
@@ -38,6 +39,7 @@ PAGE_SIZE = 16  #: Tokens of a page of the KV cache.
 #: The model that echoes its prompt. MLC LLM uses the same name for the library of its mock engine.
 ECHO = "mock://echo"
 BUNDLED_FOLDER = Path(__file__).with_name("bundled")
+BUNDLED_MODEL = BUNDLED_FOLDER / "pebble"
 BUNDLED_NAME = "pebble"  #: The name of the model that is opened if none is named.
 
 #: What a model may be opened as: a quantization of float weights, or the name of what its files are

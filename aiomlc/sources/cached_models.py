@@ -16,6 +16,7 @@ from anyio import to_thread
 
 from aiomlc.cache.entry import WEIGHTS
 from aiomlc.cache.maintenance import list_entries
+from aiomlc.config import BUNDLED_MODEL, BUNDLED_NAME
 from aiomlc.sources.environment import read_environment
 from aiomlc.sources.files import gguf_names, gguf_parts, weights_index
 from aiomlc.sources.reference import DEFAULT_REVISION, HubReference
@@ -59,7 +60,7 @@ async def list_models() -> list[CachedModel]:
 
 def models_within(is_meant: Callable[[Path], bool]) -> list[CachedModel]:
     """Return the models whose origin is meant, the last used one first; see `list_models`."""
-    names: dict[Path, str] = {}
+    names = {BUNDLED_MODEL.resolve(): BUNDLED_NAME}
     found: list[CachedModel] = []
     for folder, repository in _repositories():
         for model in _downloads(folder, repository):

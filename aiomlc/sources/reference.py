@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from aiomlc.config import BUNDLED_MODEL, BUNDLED_NAME
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.arguments import required_path
 from aiomlc.validation.json_values import safe_repr
@@ -56,7 +57,8 @@ ModelSource: TypeAlias = Path | HubReference
 def parse_source(model: str | PathLike[str]) -> ModelSource:
     """Return what a model's name refers to; the hub is not asked.
 
-    Whatever exists locally is a path, unless the name begins with `HF://`.
+    Whatever exists locally is a path, unless the name begins with `HF://`, and so is the bundled
+    model.
 
     Raises:
         BadRequestError: If the name is no path or empty, a URL of a web page, or malformed after
@@ -70,6 +72,9 @@ def parse_source(model: str | PathLike[str]) -> ModelSource:
         raise BadRequestError(
             f"model {safe_repr(name)} is a URL: pass {_FORM}, or a directory", param="model"
         )
+
+    if name == BUNDLED_NAME and not os.path.lexists(name):
+        return BUNDLED_MODEL
 
     path = _expanded(name)
     if os.path.lexists(path) or (match := _REFERENCE.fullmatch(name)) is None:

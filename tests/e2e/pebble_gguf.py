@@ -14,7 +14,7 @@ from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from aiomlc.runtime.loading.model_directory import BUNDLED
+from aiomlc.config import BUNDLED_MODEL
 from aiomlc.weights.formats.mlc import read_mlc
 from aiomlc.weights.formats.source import Source, SourceTensor
 from tests.model.gguf_blocks import encoder
@@ -24,13 +24,13 @@ from tests.model.gguf_tokenizers import add_byte_level
 
 def write_pebble(path: Path, kind: Type) -> Path:
     """Write the bundled model with matrices of a type, and return the path."""
-    config = json.loads((BUNDLED / "mlc-chat-config.json").read_text())
-    text = json.loads((BUNDLED / "tokenizer_config.json").read_text())
+    config = json.loads((BUNDLED_MODEL / "mlc-chat-config.json").read_text())
+    text = json.loads((BUNDLED_MODEL / "tokenizer_config.json").read_text())
     model = config["model_config"] | {"model_type": "llama", "rope_theta": 10000.0}
     model["max_position_embeddings"] = config["context_window_size"]
 
     def add_text(writer: gguf.GGUFWriter) -> None:
-        tokenizer = Tokenizer.from_file(str(BUNDLED / "tokenizer.json"))
+        tokenizer = Tokenizer.from_file(str(BUNDLED_MODEL / "tokenizer.json"))
         add_byte_level(writer, tokenizer, "smollm", eos=text["eos_token"])
         writer.add_string("tokenizer.huggingface.json", tokenizer.to_str())
         writer.add_chat_template(text["chat_template"])
@@ -43,7 +43,7 @@ def write_pebble(path: Path, kind: Type) -> Path:
 
 def _weights(model: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
     """Return the weights under the names of Hugging Face."""
-    source = read_mlc(BUNDLED)
+    source = read_mlc(BUNDLED_MODEL)
     keys = model["num_key_value_heads"] * model["head_dim"]
     queries = model["num_attention_heads"] * model["head_dim"]
     parts = {

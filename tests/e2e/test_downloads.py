@@ -24,6 +24,7 @@ from aiomlc import (
     LoadProgress,
     ModelNotFoundError,
     SyncMLCEngine,
+    list_models,
     pull,
     remove_model,
 )
@@ -153,6 +154,19 @@ async def test_a_model_that_does_not_exist_cannot_be_pulled() -> None:
 async def test_what_is_on_this_computer_is_not_pulled(tmp_path: Path) -> None:
     assert (await pull("pebble") / "mlc-chat-config.json").is_file()
     assert await pull(tmp_path) == tmp_path
+
+
+async def test_the_packed_weights_of_the_bundled_model_are_removed_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOMLC_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    async with AsyncMLCEngine():
+        pass
+
+    assert [model.name for model in await list_models()] == ["pebble"]
+    assert [model.name for model in (await remove_model("pebble")).removed] == ["pebble"]
+    assert await list_models() == []
 
 
 @pytest.mark.parametrize("function", [pull, remove_model])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 __all__ = (
-    "BUNDLED",
     "BUNDLED_DRAFT",
     "ModelDirectory",
     "as_directory",
@@ -20,7 +19,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from aiomlc.config import BUNDLED_FOLDER, BUNDLED_NAME, EngineConfig
+from aiomlc.config import BUNDLED_FOLDER, BUNDLED_MODEL, EngineConfig
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.gguf.directory import model_file, read_model_object
 from aiomlc.gguf.shards import find_gguf, is_gguf, model_name
@@ -34,8 +33,7 @@ from aiomlc.validation.model_files import load_errors
 from aiomlc.validation.model_formats import describe_missing
 from aiomlc.validation.records import validate_fields
 
-BUNDLED = BUNDLED_FOLDER / "pebble"
-BUNDLED_DRAFT = BUNDLED.with_name("pebble-draft")
+BUNDLED_DRAFT = BUNDLED_FOLDER / "pebble-draft"
 
 _CONFIG_FILES = ("mlc-chat-config.json", "config.json")
 _GENERATION_FILES = ("mlc-chat-config.json", "generation_config.json")
@@ -154,10 +152,7 @@ def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
         BadRequestError: If the name of a repository is malformed.
         ModelNotFoundError: If the directory does not exist, or the model was not downloaded.
     """
-    if model is None or _is_bundled(model):
-        return as_directory(LocalModel(BUNDLED))
-
-    return as_directory(find_local(model))
+    return as_directory(find_local(BUNDLED_MODEL if model is None else model))
 
 
 async def fetch_model(
@@ -170,16 +165,8 @@ async def fetch_model(
         ModelNotFoundError: If neither a directory nor a repository has this name.
         ModelDownloadError: If the model cannot be downloaded.
     """
-    if model is None or _is_bundled(model):
-        return find_model(None)
-
-    local = await fetch(model, lambda done: on_progress(download_progress(done)))
-    return as_directory(local)
-
-
-def _is_bundled(model: str | PathLike[str]) -> bool:
-    """Return whether this is the name of the bundled model, and no path."""
-    return model == BUNDLED_NAME and not Path(model).exists()
+    source = BUNDLED_MODEL if model is None else model
+    return as_directory(await fetch(source, lambda done: on_progress(download_progress(done))))
 
 
 def download_progress(progress: DownloadProgress) -> LoadProgress:
@@ -245,7 +232,7 @@ def find_draft(directory: ModelDirectory, config: EngineConfig) -> ModelDirector
         assert isinstance(model, str), "checked by the configuration"
         return find_model(model)
 
-    if directory.path == BUNDLED.resolve():
+    if directory.path == BUNDLED_MODEL.resolve():
         return find_model(BUNDLED_DRAFT)
 
     raise BadRequestError(

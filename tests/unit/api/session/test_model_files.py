@@ -16,7 +16,7 @@ from aiomlc import (
     MLCEngine,
     ModelNotFoundError,
 )
-from aiomlc.runtime.loading.model_directory import BUNDLED
+from aiomlc.config import BUNDLED_MODEL
 from aiomlc.testing import fake_loader
 
 pytestmark = pytest.mark.timeout(20)
@@ -26,7 +26,7 @@ NAMES = ("tokenizer", "max_input_sequence_length", "conv_template")
 def copy_bundled_model(target: Path, **fields: object) -> Path:
     """Copy the bundled model, and change fields of its configuration."""
     target.mkdir()
-    for path in BUNDLED.iterdir():
+    for path in BUNDLED_MODEL.iterdir():
         shutil.copy(path, target)
 
     config = json.loads((target / "mlc-chat-config.json").read_text())

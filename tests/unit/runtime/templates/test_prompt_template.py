@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aiomlc import ConvTemplateRegistry, MessagePlaceholders, ModelLoadError
-from aiomlc.runtime.loading.model_directory import BUNDLED
+from aiomlc.config import BUNDLED_MODEL
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.runtime.templates.prompt_template import load_prompt_template, template_stop_ids
@@ -188,7 +188,7 @@ def test_the_placeholders_are_those_of_the_default_templates() -> None:
 
 
 def test_stop_strings_that_are_special_tokens_are_stop_tokens() -> None:
-    tokenizer = Tokenizer(BUNDLED / "tokenizer.json")
+    tokenizer = Tokenizer(BUNDLED_MODEL / "tokenizer.json")
     # "\u0120" is a token (a space in byte-level form), but not a special token.
     template = make_conversation(stop_str=["<|im_end|>", "\u0120", "User:"], stop_token_ids=[7])
 

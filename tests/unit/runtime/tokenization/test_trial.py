@@ -14,8 +14,8 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from aiomlc import ModelLoadError, RequestFailedError
+from aiomlc.config import BUNDLED_MODEL
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
-from aiomlc.runtime.loading.model_directory import BUNDLED
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
 
@@ -104,7 +104,7 @@ def test_a_tokenizer_that_passed_is_not_tried_again(
     monkeypatch.setattr(subprocess, "run", None)
 
     Tokenizer(path)
-    Tokenizer(BUNDLED / "tokenizer.json")
+    Tokenizer(BUNDLED_MODEL / "tokenizer.json")
 
     assert len(list((cache_home / "tokenizers").iterdir())) == 1
 
