@@ -24,8 +24,7 @@ from pathlib import Path
 import anyio
 
 from aiomlc import AsyncMLCEngine, EngineConfig
-from aiomlc.config import KVCacheType
-from aiomlc.runtime.loading.model_directory import BUNDLED
+from aiomlc.config import BUNDLED_MODEL, KVCacheType
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
@@ -68,7 +67,7 @@ def mean_logprob_in_float32(prompts: list[list[int]], directory: Path) -> float:
 
 def held_out_dialogues(num_dialogues: int) -> list[str]:
     """Return held-out dialogues as the model reads them, each ending with an accepted answer."""
-    template = ChatTemplate.load(BUNDLED)
+    template = ChatTemplate.load(BUNDLED_MODEL)
     assert template is not None, "the bundled model has a chat template"
     lines = gzip.decompress(_HELD_OUT.read_bytes()).decode("utf-8").splitlines()
     cases = [case for case in map(json.loads, lines) if case.get("accept")]
@@ -84,7 +83,7 @@ def held_out_dialogues(num_dialogues: int) -> list[str]:
 
 def held_out_prompts(num_dialogues: int) -> list[list[int]]:
     """Return the tokens of `held_out_dialogues`."""
-    tokenizer = Tokenizer(BUNDLED / "tokenizer.json")
+    tokenizer = Tokenizer(BUNDLED_MODEL / "tokenizer.json")
     return [tokenizer.encode(dialogue) for dialogue in held_out_dialogues(num_dialogues)]
 
 

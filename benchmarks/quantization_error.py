@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from aiomlc.runtime.loading.model_directory import BUNDLED
+from aiomlc.config import BUNDLED_MODEL
 from aiomlc.tools.mlc_format import MLC_FORMATS, MLCFormat
 from aiomlc.tools.quantizer import quantize_rows
 from aiomlc.weights.formats.mlc import read_mlc
@@ -43,7 +43,7 @@ def relative_error(weights: Array, name: str, *, search: bool) -> float:
 
 def bundled_matrices() -> Iterator[Array]:
     """Yield the matrices of the bundled model, which has 4 bits."""
-    tensors = read_mlc(BUNDLED).tensors
+    tensors = read_mlc(BUNDLED_MODEL).tensors
     for name, words in tensors.items():
         if name.endswith(".q_weight"):
             scales = tensors[f"{name.removesuffix('.q_weight')}.q_scale"]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine
-from aiomlc.runtime.loading.model_directory import BUNDLED
+from aiomlc.config import BUNDLED_MODEL
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.tools.convert import convert_weights
 from aiomlc.tools.gen_config import gen_config
@@ -37,8 +37,8 @@ Array = NDArray[np.float32]
 
 def bundled_weights() -> dict[str, Array]:
     """Return the weights of the bundled model under the names of Hugging Face."""
-    tensors = read_mlc(BUNDLED).tensors
-    config = json.loads((BUNDLED / "mlc-chat-config.json").read_text())["model_config"]
+    tensors = read_mlc(BUNDLED_MODEL).tensors
+    config = json.loads((BUNDLED_MODEL / "mlc-chat-config.json").read_text())["model_config"]
     weights: dict[str, Array] = {}
     for name, tensor in tensors.items():
         if name.endswith(".q_scale"):
@@ -79,7 +79,7 @@ def _split(module: str, matrix: Array, config: dict[str, Any]) -> dict[str, Arra
 def write_hugging_face(directory: Path) -> None:
     """Write the bundled model as a Hugging Face directory in float32."""
     directory.mkdir()
-    outer = json.loads((BUNDLED / "mlc-chat-config.json").read_text())
+    outer = json.loads((BUNDLED_MODEL / "mlc-chat-config.json").read_text())
     size = outer["context_window_size"]
     config = {
         "model_type": outer["model_type"],
@@ -88,7 +88,7 @@ def write_hugging_face(directory: Path) -> None:
     }
     (directory / "config.json").write_text(json.dumps(config))
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(BUNDLED / name, directory)
+        shutil.copy(BUNDLED_MODEL / name, directory)
     header: dict[str, Any] = {}
     end = 0
     weights = bundled_weights()
@@ -117,7 +117,7 @@ async def perplexity(model: Path, prompts: list[list[int]]) -> float:
 async def run(directory: Path, quantizations: Sequence[str], num_dialogues: int) -> None:
     """Print the table."""
     dialogues = held_out_dialogues(num_dialogues)
-    tokenizer = Tokenizer(BUNDLED / "tokenizer.json")
+    tokenizer = Tokenizer(BUNDLED_MODEL / "tokenizer.json")
     scored = [tokenizer.encode(dialogue) for dialogue in dialogues[::2]]
     text = directory / "calibration.txt"
     text.write_text("\n".join(line.replace("\n", " ") for line in dialogues[1::2]), "utf-8")
