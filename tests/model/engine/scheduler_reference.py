@@ -355,7 +355,13 @@ class SchedulerReference:
         budget = self.limits.step_token_budget
         rows = []
         scheduled = sorted(self.running, key=lambda sequence: not sequence.is_decoding)
-        if self.limits.separate_prefill and not scheduled[-1].is_decoding:
+        # Completion tokens that are computed again do not hold up decodes.
+        has_prefill = any(
+            sequence.num_computed < len(sequence.prompt)
+            for sequence in self.running
+            if not sequence.is_decoding
+        )
+        if self.limits.separate_prefill and has_prefill:
             scheduled = [sequence for sequence in self.running if not sequence.is_decoding]
         for sequence in scheduled:
             count = min(sequence.num_tokens - sequence.num_computed, budget)

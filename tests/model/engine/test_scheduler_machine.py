@@ -109,3 +109,15 @@ def test_long_prompt_is_bypassed_a_bounded_number_of_times(bench: ModelBench) ->
     assert waiting.min_times_bypassed == 16
     assert waiting.num_generated == 1
     machine.teardown()
+
+
+def test_tokens_computed_again_after_preemption_do_not_hold_up_decodes(bench: ModelBench) -> None:
+    machine = SchedulerMachine(bench, Counter())
+    machine.open(4, 2, recycling=0, has_drafts=False, separate_prefill=True, closes_early=False)
+    prompts = [(*PROMPT_FAMILIES[0][: length - 1], 3) for length in (1, 1, 1, 60, 1)]
+    greedy = SequenceOptions(temperature=0)
+    machine.submit_many(max_tokens=23, prompts=prompts, sampling=greedy, stop_index=None)
+    machine.finish()
+
+    assert machine.reference.preemptions > 0
+    machine.teardown()
