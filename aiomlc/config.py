@@ -38,6 +38,7 @@ KVCacheType = Literal["auto", "float16", "float32", "int8"]
 PAGE_SIZE = 16  #: Tokens of a page of the KV cache.
 #: The model that echoes its prompt. MLC LLM uses the same name for the library of its mock engine.
 ECHO = "mock://echo"
+#: The folder of the models in the wheel: the bundled model and its draft model.
 BUNDLED_FOLDER = Path(__file__).with_name("bundled")
 BUNDLED_MODEL = BUNDLED_FOLDER / "pebble"
 BUNDLED_NAME = "pebble"  #: The name of the model that is opened if none is named.

@@ -46,7 +46,7 @@ class Speculation {
    */
   int64_t Propose(const std::vector<Sequence*>& running, int64_t token_budget);
 
-  /*! \brief Adapt to a verified draft. \param proposed The length of the draft, at least 1. */
+  /*! \brief Adapt to a draft. \param proposed Its tokens that were verified, at least 1. */
   void OnDraftVerified(int64_t sequence_id, int64_t proposed, int64_t accepted);
 
   /*! \brief Discard the state of a sequence that has ended. */
