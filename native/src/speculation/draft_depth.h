@@ -42,7 +42,7 @@ class DraftDepth {
   /*! \brief Advance by one step, which shortens a pause. */
   void AdvanceStep();
 
-  /*! \brief Adapt to a verified draft. \param proposed The length of the draft, at least 1. */
+  /*! \brief Adapt to a draft. \param proposed Its tokens that were verified, at least 1. */
   void OnDraftVerified(int64_t proposed, int64_t accepted);
 
  private:
