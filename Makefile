@@ -25,6 +25,10 @@ export CMAKE_CXX_COMPILER_LAUNCHER := ccache
 export CCACHE_BASEDIR := /
 export CCACHE_NOHASHDIR := 1
 export CCACHE_SLOPPINESS := pch_defines,time_macros
+# One name of the compiler: ccache takes c++, which CMake prefers, and g++ for different compilers.
+ifneq ($(shell command -v g++),)
+export CXX
+endif
 endif
 
 NATIVE_SOURCES := $(shell find native -type f -not -path 'native/tests/*')

@@ -11,6 +11,7 @@ from typing import final
 
 from anyio import move_on_after
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -26,10 +27,13 @@ from aiomlc.serve.http_errors import HTTPError, error_response, to_http_error
 from aiomlc.serve.models import Served, to_registry
 from aiomlc.serve.options import ServerOptions
 from aiomlc.serve.routes import make_routes
+from aiomlc.validation.suggestions import suggest
 
 _LOG = logging.getLogger("aiomlc")
 # Time for the answers to aborted requests to be sent.
 _ABORT_SECONDS = 5.0
+# A longer path is not compared with those of the application: its time is that of the lengths.
+_MAX_COMPARED_PATH = 200
 
 
 @final
@@ -167,7 +171,23 @@ async def _answer_http_error(_: Request, error: Exception) -> Response:
 async def _answer_routing_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.scope['path']}: {error.detail}"
-    return error_response(HTTPError(error.status_code, message, headers=error.headers))
+    return error_response(
+        HTTPError(error.status_code, message + _routing_hint(request, error), headers=error.headers)
+    )
+
+
+def _routing_hint(request: Request, error: HTTPException) -> str:
+    """Return what to write instead of a wrong path or method, for the end of a message."""
+    allowed = Headers(error.headers).get("allow")
+    if allowed is not None:
+        return f"; use {allowed}"
+
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    if error.status_code != 404 or len(path) > _MAX_COMPARED_PATH:
+        return ""
+
+    paths = [route.path for route in request.app.routes if "{" not in route.path]
+    return suggest(path, paths, synonyms={})
 
 
 async def _answer_library_error(_: Request, error: Exception) -> Response:

@@ -207,8 +207,20 @@ async def test_unknown_paths_are_404_and_wrong_methods_405() -> None:
     assert missing.status_code == 404
     assert wrong.status_code == 405
     assert wrong.headers["allow"] == "POST"
-    error_of(missing)
-    error_of(wrong)
+    assert error_of(missing)["message"] == "GET /v2/chat: Not Found"
+    assert error_of(wrong)["message"] == f"GET {PATH}: Method Not Allowed; use POST"
+
+
+async def test_a_similar_path_is_suggested_for_an_unknown_one() -> None:
+    """A `base_url` without `/v1`, or with the path of an endpoint, is the usual mistake."""
+    async with serving() as (_, client):
+        for given in ("/chat/completions", "/v1/v1/chat/completions", "/v1/chat/completion"):
+            missing = await client.post(given, json=CHAT)
+            expected = f"POST {given}: Not Found; did you mean {PATH}?"
+            assert error_of(missing)["message"] == expected
+
+        long = await client.get("/v1/chat/completions" + 1000 * "/x")
+        assert "did you mean" not in error_of(long)["message"]
 
 
 async def test_a_time_limit_of_the_request_is_408() -> None:
