@@ -2,6 +2,9 @@
 
 #include "kernels/linear/grouped_avx2.h"
 
+#include <array>
+#include <utility>
+
 #include "kernels/linear/grouped_rows_avx2.h"
 
 namespace aiomlc {
@@ -37,7 +40,6 @@ struct Avx2GroupedDot {
 #pragma GCC unroll 8
       for (int first = 0; first < kPartQuads; first += kStep) {
         __m256i pairs[kRows][2];
-        for (int r = 0; r < kRows; ++r) pairs[r][0] = pairs[r][1] = _mm256_setzero_si256();
 #pragma GCC unroll 4
         for (int step = 0; step < kStep; ++step) {
           const int i = part * kPartQuads + first + step;
@@ -47,7 +49,8 @@ struct Avx2GroupedDot {
 #pragma GCC unroll 2
             for (int half = 0; half < 2; ++half) {
               const __m256i products = _mm256_maddubs_epi16(four, LoadHalf(weights.quads[i], half));
-              pairs[r][half] = _mm256_add_epi16(pairs[r][half], products);
+              pairs[r][half] = step == 0 ? products : _mm256_add_epi16(pairs[r][half], products);
+              ComputeHere(pairs[r][half]);
             }
           }
         }
@@ -57,6 +60,7 @@ struct Avx2GroupedDot {
           for (int half = 0; half < 2; ++half) {
             const __m256i sums = _mm256_madd_epi16(pairs[r][half], ones);
             dots[r][half] = _mm256_add_epi32(dots[r][half], sums);
+            ComputeHere(dots[r][half]);
           }
         }
       }
@@ -104,6 +108,7 @@ struct Avx2ByteDot {
             const __m256i four = _mm256_xor_si256(BroadcastFour(x[r].bytes + 4 * i), bias);
             const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(four, quad));
             dots[r][half] = _mm256_add_epi32(dots[r][half], _mm256_madd_epi16(pairs, ones));
+            ComputeHere(dots[r][half]);
           }
         }
       }
@@ -119,9 +124,10 @@ struct Avx2ByteDot {
 template <typename Kernel>
 void MultiplyRows(const LinearBlock& block) {
   using Function = void (*)(const LinearBlock&, int64_t, int64_t, PanelCursor);
-  static constexpr Function kFunctions[] = {Kernel::template Run<1>, Kernel::template Run<2>,
-                                            Kernel::template Run<3>, Kernel::template Run<4>};
-  static_assert(Kernel::kMaxRows == 4);
+  static constexpr auto kFunctions =
+      []<int... kRow>(std::integer_sequence<int, kRow...> /*counts*/) {
+        return std::array<Function, sizeof...(kRow)>{Kernel::template Run<kRow + 1>...};
+      }(std::make_integer_sequence<int, Kernel::kMaxRows>());
   for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
     for (int64_t row = block.row_begin; row < block.row_end;) {
       const PanelCursor at = PanelOf(row, block.row_end);
@@ -179,7 +185,7 @@ struct Avx2GroupedKernel {
 
  private:
   static constexpr int64_t kFewRows = 4;
-  static constexpr int64_t kNibbleRows = 8;
+  static constexpr int64_t kNibbleRows = 16;
 };
 
 }  // namespace

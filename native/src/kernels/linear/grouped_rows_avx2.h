@@ -40,6 +40,10 @@ struct SignedGroup {
   }
 };
 
+// The chunks whose activations become signed at a time: a load of a part of what has just been
+// stored would wait for the store.
+constexpr int64_t kSignedChunks = 4;
+
 /*! \brief Of a `ChunkReader` that does not unpack. */
 struct Avx2Registers {
   using Lanes = Avx2Lanes;
@@ -53,7 +57,7 @@ struct Avx2Registers {
 template <bool kSubtracts>
 struct Avx2NibbleRows {
   using Lanes = Avx2Lanes;
-  static constexpr int kMaxRows = 4;
+  static constexpr int kMaxRows = 8;
 
   template <int kRows>
   static void Run(const LinearBlock& block, int64_t tile, int64_t row, PanelCursor at) {
@@ -62,18 +66,20 @@ struct Avx2NibbleRows {
     ChunkReader<Avx2Registers, 1> reader(block.tile, GroupedTileAt(block, tile));
     Lanes::Vector sums[kRows];
     for (int r = 0; r < kRows; ++r) sums[r] = Lanes::Set(0.0f);
+    alignas(32) int8_t values[kSignedChunks][kRows][kGroupSize];
     for (int64_t chunk = 0; chunk < chunks; ++chunk, x += at.height, reader.Next()) {
+      const int64_t copy = chunk % kSignedChunks;
+      if (copy == 0) CopyValues<kRows>(x, at.height, chunks - chunk, values);
       reader.PrefetchCodes(reader.codes() + kPrefetchDistance);
-      alignas(32) int8_t values[kRows][kGroupSize];
-      for (int r = 0; r < kRows; ++r) CopyValues(x[r], values[r]);
       __m256i pairs[kRows][2];
       MultiplyNibbles<kRows>(
-          reader.codes(), [&](int r) __attribute__((always_inline)) { return values[r]; }, pairs);
+          reader.codes(), [&](int r) __attribute__((always_inline)) { return values[copy][r]; },
+          pairs);
       const Lanes::Vector scales = reader.Scales(0);
       // Minima, or the zeros of the codes.
       const Lanes::Vector negative =
           kSubtracts ? reader.NegativeMinima(0, scales) : NegativeZeros(block.tile, reader);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const __m256i ones = _mm256_set1_epi16(1);
         Lanes::Vector dot = Lanes::ToFloat(
@@ -89,10 +95,21 @@ struct Avx2NibbleRows {
   }
 
  private:
-  [[gnu::always_inline]] static void CopyValues(const BiasedGroup& x, int8_t* values) {
-    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x.bytes));
+  /*! \brief Copy the values of the next chunks of some rows. \param left The chunks that are left.
+   */
+  template <int kRows>
+  [[gnu::always_inline]] static void CopyValues(
+      const BiasedGroup* x, int64_t height, int64_t left,
+      int8_t (&values)[kSignedChunks][kRows][kGroupSize]) {
     const __m256i bias = _mm256_set1_epi8(static_cast<char>(kByteBias));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(values), _mm256_xor_si256(bytes, bias));
+    const int64_t count = left < kSignedChunks ? left : kSignedChunks;
+    for (int64_t c = 0; c < count; ++c, x += height) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x[r].bytes));
+        _mm256_store_si256(reinterpret_cast<__m256i*>(values[c][r]), _mm256_xor_si256(bytes, bias));
+      }
+    }
   }
 
   [[gnu::always_inline]] static Lanes::Vector NegativeZeros(
@@ -117,10 +134,16 @@ struct Avx2FewRows {
     Reader reader(block.tile, GroupedTileAt(block, tile));
     Lanes::Vector sums[kRows];
     for (int r = 0; r < kRows; ++r) sums[r] = Lanes::Set(0.0f);
+    SignedGroup<kParts> signed_x[kSignedChunks][kRows];
     for (int64_t chunk = 0; chunk < chunks; ++chunk, x += at.height, reader.Next()) {
+      const int64_t copy = chunk % kSignedChunks;
+      if (copy == 0) {
+        for (int64_t c = 0; c < kSignedChunks && chunk + c < chunks; ++c) {
+          for (int r = 0; r < kRows; ++r) signed_x[c][r].Set(x[c * at.height + r]);
+        }
+      }
+      const SignedGroup<kParts>* groups = signed_x[copy];
       reader.PrefetchCodes(reader.codes() + kPrefetchDistance);
-      SignedGroup<kParts> groups[kRows];
-      for (int r = 0; r < kRows; ++r) groups[r].Set(x[r]);
       __m256i dots[kParts][kRows][2];
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {

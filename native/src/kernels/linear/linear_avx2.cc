@@ -8,7 +8,7 @@ namespace {
 
 struct Avx2Dot {
   using Lanes = Avx2Lanes;
-  static constexpr int kMaxRows = 4;
+  static constexpr int kMaxRows = 8;
 
   template <int kRows, typename Emit>
   [[gnu::always_inline]] static void ForDots(const uint8_t* weights, const ActivationGroup* x,
@@ -17,7 +17,7 @@ struct Avx2Dot {
     MultiplyNibbles<kRows>(
         weights, [&](int r) __attribute__((always_inline)) { return x[r].values; }, pairs);
     const __m256i ones = _mm256_set1_epi16(1);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const __m256i offset = _mm256_set1_epi32(x[r].offset);
       emit(r, {_mm256_add_epi32(_mm256_madd_epi16(pairs[r][0], ones), offset),

@@ -47,6 +47,12 @@ struct QuadPair {
 }
 
 /*!
+ * \brief Have a sum computed here. GCC would reorder integer additions, and keep all products until
+ * then, for which there are not enough registers.
+ */
+[[gnu::always_inline]] inline void ComputeHere(__m256i& sum) { asm("" : "+x"(sum)); }
+
+/*!
  * \brief Set the products of 32 inputs of 4-bit codes and some rows, as pairs of 16 bits.
  *
  * A pair of products is at most 2 * 15 * 127, so the sum of all eight pairs fits in 16 bits.
@@ -56,11 +62,10 @@ struct QuadPair {
 template <int kRows, typename Values>
 [[gnu::always_inline]] inline void MultiplyNibbles(const uint8_t* weights, Values values,
                                                    __m256i (&pairs)[kRows][2]) {
-  for (int r = 0; r < kRows; ++r) pairs[r][0] = pairs[r][1] = _mm256_setzero_si256();
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     const QuadPair quads = LoadQuads(weights, i);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const __m256i low_x = BroadcastFour(values(r) + 4 * i);
       const __m256i high_x = BroadcastFour(values(r) + 16 + 4 * i);
@@ -68,7 +73,9 @@ template <int kRows, typename Values>
       for (int half = 0; half < 2; ++half) {
         const __m256i low = _mm256_maddubs_epi16(quads.low.halves[half], low_x);
         const __m256i high = _mm256_maddubs_epi16(quads.high.halves[half], high_x);
-        pairs[r][half] = _mm256_add_epi16(pairs[r][half], _mm256_add_epi16(low, high));
+        const __m256i sum = _mm256_add_epi16(low, high);
+        pairs[r][half] = i == 0 ? sum : _mm256_add_epi16(pairs[r][half], sum);
+        ComputeHere(pairs[r][half]);
       }
     }
   }
