@@ -42,6 +42,7 @@ export class JsonField {
     });
     byId(`${id}-example`).addEventListener("click", () => {
       this.#box.value = JSON.stringify(example, null, 2);
+      this.#box.setSelectionRange(0, 0);
       this.#validate();
       onChange();
       this.#box.focus();

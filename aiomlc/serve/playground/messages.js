@@ -78,7 +78,7 @@ export function figures(message) {
   if (firstToken !== null) parts.push(`first after ${formatSeconds(firstToken)}`);
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
-    parts.push(`${cached} of ${count(usage.prompt_tokens, "prompt token")} cached`);
+    parts.push(`${formatCount(cached)} of ${count(usage.prompt_tokens, "prompt token")} cached`);
   } else if (seconds !== null) {
     parts.push(`${formatSeconds(seconds)} in all`);
   }
@@ -92,12 +92,16 @@ function decodeRate({ usage, firstToken, seconds }) {
   return tokens > 0 && seconds > firstToken ? tokens / (seconds - firstToken) : null;
 }
 
-const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+const count = (number, noun) => `${formatCount(number)} ${noun}${number === 1 ? "" : "s"}`;
 
 export function formatSeconds(seconds) {
   return seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`;
 }
 
 export function formatRate(rate) {
-  return rate < 10 ? rate.toFixed(1) : Math.round(rate).toLocaleString("en");
+  return rate < 10 ? rate.toFixed(1) : formatCount(Math.round(rate));
+}
+
+export function formatCount(number) {
+  return number.toLocaleString("en");
 }

@@ -1,7 +1,7 @@
 /** The figures of the server, from its metrics once a second. */
 
 import { byId, create, setText } from "./dom.js";
-import { formatRate, formatSeconds } from "./messages.js";
+import { formatCount, formatRate, formatSeconds } from "./messages.js";
 import { parseMetrics } from "./prometheus.js";
 
 const INTERVAL = 1000; // Milliseconds.
@@ -60,7 +60,7 @@ export class ServerView {
     this.#set("running", get("sequences_running"));
     this.#set("waiting", get("sequences_waiting"));
     this.#set("cached", prompts ? `${Math.round((100 * get("prefix_cache_tokens_total")) / prompts)} %` : null);
-    this.#set("pages", pages ? `${used} of ${pages}` : null);
+    this.#set("pages", pages ? `${formatCount(used)} of ${formatCount(pages)}` : null);
     this.#set("firstToken", meanTime(get("time_to_first_token_seconds_sum"), get("time_to_first_token_seconds_count")));
     this.#bar.style.width = pages ? `${(100 * used) / pages}%` : "0";
   }

@@ -101,7 +101,7 @@ Floats Multiply(int threads, WeightFormat format, const Bytes& packed, int64_t r
 }
 
 constexpr int64_t kShapes[][2] = {{16, 32}, {1, 1}, {17, 31}, {40, 96}, {100, 70}, {7, 257}};
-constexpr int64_t kBatches[] = {1, 2, 3, 5, 8, 16, 33, 130};
+constexpr int64_t kBatches[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 33, 130};
 
 TEST_F(LinearTest, Q4MatchesTheReferenceOnEveryTier) {
   for (const auto& [rows, cols] : kShapes) {
