@@ -134,7 +134,7 @@ struct Avx2FewRows {
     Reader reader(block.tile, GroupedTileAt(block, tile));
     Lanes::Vector sums[kRows];
     for (int r = 0; r < kRows; ++r) sums[r] = Lanes::Set(0.0f);
-    SignedGroup<kParts> signed_x[kSignedChunks][kRows];
+    SignedGroup<kParts> signed_x[kSignedChunks][kRows] = {};  // GCC does not see that it is set.
     for (int64_t chunk = 0; chunk < chunks; ++chunk, x += at.height, reader.Next()) {
       const int64_t copy = chunk % kSignedChunks;
       if (copy == 0) {
