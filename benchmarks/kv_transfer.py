@@ -19,7 +19,7 @@ from collections.abc import Callable
 from aiomlc import EngineConfig, MLCEngine
 from benchmarks.interleaved import processor
 
-_LOWEST_ID = 300  # The ids below are bytes and special tokens.
+_IDS = range(300, 1900)  # Plain text tokens in every vocabulary of the benchmarks.
 
 
 def _timed(function: Callable[[], object]) -> float:
@@ -76,7 +76,6 @@ def main() -> None:
     parser.add_argument("--model", help="default: the bundled model, for up to 1,500 tokens")
     parser.add_argument("--kv-cache-dtype", default="auto")
     parser.add_argument("--length", type=int, default=1000, help="tokens of the prompt")
-    parser.add_argument("--highest-token", type=int, default=30000)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
@@ -92,10 +91,7 @@ def main() -> None:
         MLCEngine(arguments.model, engine_config=config) as target,
     ):
         for seed in range(arguments.rounds):
-            rng = random.Random(seed)
-            prompt = [
-                rng.randrange(_LOWEST_ID, arguments.highest_token) for _ in range(arguments.length)
-            ]
+            prompt = random.Random(seed).choices(_IDS, k=arguments.length)
             rows.append(measure((source, target), prompt))
 
     medians = [statistics.median(column) / arguments.length for column in zip(*rows, strict=True)]

@@ -22,7 +22,7 @@ import anyio
 from aiomlc import AsyncMLCEngine, EngineConfig
 from benchmarks.interleaved import processor
 
-_LOWEST_ID = 300  # The ids below are bytes and special tokens.
+_IDS = range(300, 1900)  # Plain text tokens in every vocabulary of the benchmarks.
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ async def measure(arguments: argparse.Namespace, seed: int) -> tuple[float, floa
     rng = random.Random(seed)
 
     def prompt(length: int) -> list[int]:
-        return [rng.randrange(_LOWEST_ID, arguments.highest_token) for _ in range(length)]
+        return rng.choices(_IDS, k=length)
 
     config = EngineConfig(num_threads=arguments.threads, prefix_cache_mode="disable")
     engine = AsyncMLCEngine(arguments.model, engine_config=config, enable_tracing=True)
@@ -94,7 +94,6 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--length", type=int, default=4000, help="tokens of the prompt")
     parser.add_argument("--tokens", type=int, default=4000, help="maximum per stream")
-    parser.add_argument("--highest-token", type=int, default=30000)
     parser.add_argument("--seconds", type=float, default=5.0, help="time without the prompt")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--rounds", type=int, default=3)

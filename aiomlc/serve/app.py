@@ -7,6 +7,7 @@ __all__ = ("Application", "create_app")
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from typing import final
 
 from anyio import move_on_after
@@ -27,12 +28,11 @@ from aiomlc.serve.http_errors import HTTPError, error_response, to_http_error
 from aiomlc.serve.models import Served, to_registry
 from aiomlc.serve.options import ServerOptions
 from aiomlc.serve.routes import make_routes
-from aiomlc.validation.suggestions import suggest
 
 _LOG = logging.getLogger("aiomlc")
 # Time for the answers to aborted requests to be sent.
 _ABORT_SECONDS = 5.0
-# A longer path is not compared with those of the application: its time is that of the lengths.
+# A longer path is not compared with those that are served: that takes time on the event loop.
 _MAX_COMPARED_PATH = 200
 
 
@@ -182,12 +182,15 @@ def _routing_hint(request: Request, error: HTTPException) -> str:
     if allowed is not None:
         return f"; use {allowed}"
 
-    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    path: str = request.scope["path"]
     if error.status_code != 404 or len(path) > _MAX_COMPARED_PATH:
         return ""
 
+    root_path: str = request.scope.get("root_path", "")
+    prefix = root_path if path.startswith(root_path) else ""
     paths = [route.path for route in request.app.routes if "{" not in route.path]
-    return suggest(path, paths, synonyms={})
+    similar = get_close_matches(path.removeprefix(prefix), paths, 1)
+    return f"; did you mean {prefix}{similar[0]}?" if similar else ""
 
 
 async def _answer_library_error(_: Request, error: Exception) -> Response:

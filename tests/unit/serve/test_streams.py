@@ -228,11 +228,13 @@ async def test_stream_in_a_mounted_application_needs_no_lifespan() -> None:
         models = await client.get("/llm/v1/models")
         page = await client.get("/llm/", headers={"authorization": ""})
         refused = await client.get("/llm/v1/models", headers={"authorization": ""})
+        missing = await client.get("/llm/models")
 
     engine.terminate()
     assert text_of(events_of(response.text)) == "Hi!"
     assert models.status_code == page.status_code == 200
     assert refused.status_code == 401
+    assert missing.json()["error"]["message"].endswith("did you mean /llm/v1/models?")
 
 
 async def test_lifespan_opens_and_closes_only_engines_that_are_not_open() -> None:

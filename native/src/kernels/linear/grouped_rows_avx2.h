@@ -40,8 +40,8 @@ struct SignedGroup {
   }
 };
 
-// The chunks whose activations become signed at a time: a load of a part of what has just been
-// stored would wait for the store.
+// The chunks whose activations become signed at a time. With one, the loads of parts of what has
+// just been stored would wait for the stores.
 constexpr int64_t kSignedChunks = 4;
 
 /*! \brief Of a `ChunkReader` that does not unpack. */
@@ -95,7 +95,9 @@ struct Avx2NibbleRows {
   }
 
  private:
-  /*! \brief Copy the values of the next chunks of some rows. \param left The chunks that are left.
+  /*!
+   * \brief Copy the signed activations of the next chunks of some rows.
+   * \param left The chunks that are left.
    */
   template <int kRows>
   [[gnu::always_inline]] static void CopyValues(
