@@ -34,25 +34,32 @@ constexpr int64_t kInputs = 2048;
 constexpr size_t kTotalBytes = size_t{128} << 20;
 constexpr int64_t kRows[] = {1, 4, 8, 16, 512};
 
+/*! \brief A cache line. The weights of a model are aligned to it as well. */
+struct alignas(64) Line {
+  uint8_t bytes[64];
+};
+
 /*! \brief Copies of a matrix, kTotalBytes in total. */
 struct Matrices {
   MatrixFormat format;
-  std::vector<std::vector<uint8_t>> copies;
+  size_t bytes;
+  std::vector<std::vector<Line>> copies;
 
-  explicit Matrices(const MatrixFormat& format) : format(format) {
-    std::vector<uint8_t> packed(aiomlc::PackedMatrixBytes(format, kOutputs, kInputs));
+  explicit Matrices(const MatrixFormat& format)
+      : format(format), bytes(aiomlc::PackedMatrixBytes(format, kOutputs, kInputs)) {
+    std::vector<Line> packed((bytes + sizeof(Line) - 1) / sizeof(Line));
     if (format.family == aiomlc::WeightFormat::kGrouped ||
         format.family == aiomlc::WeightFormat::kChannel) {
-      PackCodes(packed.data());
+      PackCodes(packed[0].bytes);
     } else {
       std::mt19937 random(1);
       std::normal_distribution<float> normal(0.0f, 0.02f);
       std::vector<float> weights(kOutputs * kInputs);
       for (float& weight : weights) weight = normal(random);
       aiomlc::PackMatrixF32(format.family, weights.data(), kOutputs, kInputs, 0, kOutputs,
-                            packed.data());
+                            packed[0].bytes);
     }
-    while (copies.size() * packed.size() < kTotalBytes) copies.push_back(packed);
+    while (copies.size() * bytes < kTotalBytes) copies.push_back(packed);
   }
 
  private:
@@ -90,7 +97,7 @@ struct Matrices {
 double Seconds(ThreadPool& pool, const Matrices& matrices, int64_t m, size_t call) {
   static const std::vector<float> x(kRows[std::size(kRows) - 1] * kInputs, 1.0f);
   static std::vector<float> out(kRows[std::size(kRows) - 1] * kOutputs);
-  const uint8_t* packed = matrices.copies[call % matrices.copies.size()].data();
+  const uint8_t* packed = matrices.copies[call % matrices.copies.size()][0].bytes;
   const Clock::time_point start = Clock::now();
   aiomlc::Linear(pool, matrices.format, packed, kOutputs, kInputs, x.data(), FloatType::kF32, m,
                  nullptr, out.data(), FloatType::kF32);
@@ -112,12 +119,12 @@ void Compare(ThreadPool& pool, const std::vector<Matrices>& formats, int64_t m) 
     }
   }
   for (size_t i = 0; i < formats.size(); ++i) {
-    const auto bytes = static_cast<double>(formats[i].copies[0].size());
+    const auto bytes = static_cast<double>(formats[i].bytes);
     const double time = Quartile(seconds[i]);
     std::printf("%-14s m=%-4lld %9.3f ms  time x%.2f  bytes x%.2f  %5.1f GB/s\n",
                 formats[i].format.Name().c_str(), static_cast<long long>(m), time * 1e3,
-                time / Quartile(seconds[0]),
-                bytes / static_cast<double>(formats[0].copies[0].size()), bytes / time * 1e-9);
+                time / Quartile(seconds[0]), bytes / static_cast<double>(formats[0].bytes),
+                bytes / time * 1e-9);
   }
 }
 

@@ -191,4 +191,13 @@ AmxFeatures DetectedAmx() {
 #endif
 }
 
+bool IsIntel() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel") != 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace aiomlc

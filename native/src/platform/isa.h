@@ -68,6 +68,9 @@ struct AmxFeatures {
  */
 AmxFeatures DetectedAmx();
 
+/*! \return Whether the processor is one of Intel's, for choices that its caches decide. */
+bool IsIntel();
+
 }  // namespace aiomlc
 
 #endif  // AIOMLC_PLATFORM_ISA_H_

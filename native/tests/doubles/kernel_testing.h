@@ -5,6 +5,8 @@
 #ifndef AIOMLC_TESTS_DOUBLES_KERNEL_TESTING_H_
 #define AIOMLC_TESTS_DOUBLES_KERNEL_TESTING_H_
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -45,6 +47,11 @@ inline std::vector<float> RandomFloats(int64_t size, uint32_t seed, float deviat
   std::vector<float> values(size);
   for (float& value : values) value = normal(generator);
   return values;
+}
+
+inline void ExpectSameBits(const std::vector<float>& actual, const std::vector<float>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  ASSERT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0);
 }
 
 /*! \brief A dense tensor of float32 or float16 elements. */

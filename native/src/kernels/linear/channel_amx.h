@@ -127,7 +127,7 @@ void ChannelOnTiles(const LinearBlock& block) {
   if (height >= kMinHeight) {
     ChannelTileKernel<Tiles>::Run(rest, height);
   } else if (height > 0) {
-    kChannelAvx512.multiply(rest);
+    ChannelStreamsAvx512(rest);
   }
 }
 

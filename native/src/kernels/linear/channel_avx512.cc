@@ -12,6 +12,7 @@ struct Avx512ChannelDot {
   // 24 sums, three quads of weights and an activation: each loaded activation is used three times.
   static constexpr int kMaxRows = 8;
   static constexpr int kTiles = 3;
+  static constexpr int kTilesOfOneRow = 1;
   static constexpr uint8_t kBias = kByteBias;
 
   template <int kRows, int kTileCount>
@@ -55,7 +56,14 @@ struct Avx512ChannelDot {
   }
 };
 
+/*! \brief The same with several streams of weights for one row, whose limit is memory. */
+struct Avx512StreamsDot : Avx512ChannelDot {
+  static constexpr int kTilesOfOneRow = 3;
+};
+
 }  // namespace
+
+void ChannelStreamsAvx512(const LinearBlock& block) { ChannelKernel<Avx512StreamsDot>::Run(block); }
 
 constinit const ChannelKernels kChannelAvx512 = ChannelKernelsOf<Avx512ChannelDot>();
 

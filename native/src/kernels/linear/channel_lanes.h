@@ -7,6 +7,7 @@
  *   using Lanes = ...;
  *   static constexpr int kMaxRows;     // The rows of activations at a time: 8, 4, 2 or 1.
  *   static constexpr int kTiles;       // The tiles at a time if there are several rows: 3 or 1.
+ *   static constexpr int kTilesOfOneRow;  // The same of one row; only if kTiles is 3.
  *   static constexpr uint8_t kBias;    // What the bytes of activations have added: 0 or 128.
  *   // Add the products to the sums of kRows rows and kTiles tiles.
  *   template <int kRows, int kTiles>
@@ -134,8 +135,7 @@ class ChannelKernel {
   static void RunRows(const LinearBlock& block, int64_t row_begin, int64_t row_end) {
     int64_t tile = block.tile_begin;
     if constexpr (Dot::kTiles == 3) {
-      // With one row, memory is the limit, and one stream of weights is best.
-      if (row_end - row_begin > 1) {
+      if (row_end - row_begin > 1 || Dot::kTilesOfOneRow == 3) {
         // Four tiles are two pairs: of a single one, each product needs a load.
         for (int64_t left; left = block.tile_end - tile, left >= 3 && left != 4; tile += 3) {
           RunTiles<3>(block, tile, row_begin, row_end);

@@ -92,13 +92,17 @@ struct GroupedPair {
   }
 };
 
-/*! \brief Computes pairs of tiles if there are enough rows, and then the other tiles. */
+/*!
+ * \brief Computes pairs of tiles if there are enough rows, and then the other tiles.
+ * \tparam kStreams The tiles at a time of a few rows.
+ */
+template <int kStreams>
 struct Avx512GroupedKernel {
   template <int kParts, bool kSubtracts>
   static void Run(const LinearBlock& block) {
     const bool is_unsigned = block.tile.code == CodeType::kUnsigned;
     if (is_unsigned && block.row_end - block.row_begin <= kFewRows) {
-      return MultiplyFewRows<kParts, kSubtracts>(block);
+      return MultiplyFewRows<kParts, kSubtracts, kStreams>(block);
     }
     LinearBlock rest = block;
     if (block.row_end - block.row_begin >= kPairRows) {
@@ -116,7 +120,9 @@ struct Avx512GroupedKernel {
 
 }  // namespace
 
-void GroupedAvx512(const LinearBlock& block) { Grouped<Avx512GroupedKernel>(block); }
+void GroupedAvx512(const LinearBlock& block) { Grouped<Avx512GroupedKernel<1>>(block); }
+
+void GroupedStreamsAvx512(const LinearBlock& block) { Grouped<Avx512GroupedKernel<4>>(block); }
 
 }  // namespace aiomlc
 

@@ -223,6 +223,13 @@ class ChunkReader {
     block_ += tile_.block_bytes;
   }
 
+  /*! \return The reader of the same chunk of another tile. \param bytes From one to the other. */
+  ChunkReader After(int64_t bytes) const {
+    ChunkReader other = *this;
+    other.block_ += bytes;
+    return other;
+  }
+
   /*! \return The bit planes of the chunk. */
   const uint8_t* codes() const { return block_ + tile_.codes + chunk_ * tile_.chunk_bytes; }
 

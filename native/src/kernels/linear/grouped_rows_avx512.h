@@ -21,42 +21,59 @@ struct Avx512FewRows {
   using Lanes = Avx512Lanes;
   using Reader = ChunkReader<Avx512GroupedDot, kParts>;
 
-  template <int kRows>
+  template <int kRows, int kTiles>
   static void Run(const LinearBlock& block, int64_t tile, int64_t row, PanelCursor at) {
+    constexpr int kDistance = kTiles == 1 ? kPrefetchDistance : kPrefetchDistancePerStream;
     const int64_t chunks = GroupsOf(block.num_inputs);
     const BiasedGroup* x = block.biased + at.panel * chunks + at.row;
     Reader reader(block.tile, GroupedTileAt(block, tile));
-    Lanes::Vector sums[kRows];
-    for (int r = 0; r < kRows; ++r) sums[r] = Lanes::Set(0.0f);
+    const int64_t tile_bytes = GroupedTileAt(block, tile + 1) - GroupedTileAt(block, tile);
+    Lanes::Vector sums[kTiles][kRows];
+    for (auto& of_tile : sums) {
+      for (Lanes::Vector& sum : of_tile) sum = Lanes::Set(0.0f);
+    }
     for (int64_t chunk = 0; chunk < chunks; ++chunk, x += at.height, reader.Next()) {
-      reader.PrefetchCodes(reader.codes() + kPrefetchDistance);
-      Codes<64>::Words codes[kQuads];
-      ReadCodes<kBits>(reader.codes(), codes);
 #pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        __m512i quads[kPartQuads];
-        const __m512i offset = Subtract(codes, part, Zeros(block.tile, reader, part), quads);
-        const Lanes::Vector scales = reader.Scales(part);
-        Lanes::Vector minima = scales;
-        if constexpr (kSubtracts) minima = reader.NegativeMinima(part, scales);
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          __m512i dot = _mm512_setzero_si512();
-#pragma GCC unroll 8
-          for (int i = 0; i < kPartQuads; ++i) {
-            const __m512i four = BroadcastFour(x[r].bytes + 4 * (part * kPartQuads + i));
-            dot = _mm512_dpbusd_epi32(dot, four, quads[i]);
-          }
-          dot = _mm512_add_epi32(dot, offset);
-          sums[r] = AddPart<Lanes, kParts, kSubtracts>(scales, minima, part, {dot}, x[r], sums[r]);
-        }
+      for (int t = 0; t < kTiles; ++t) {
+        const Reader of_tile = reader.After(t * tile_bytes);
+        of_tile.PrefetchCodes(of_tile.codes() + kDistance);
+        AddChunk<kRows>(block.tile, of_tile, x, sums[t]);
       }
     }
-    for (int r = 0; r < kRows; ++r) StoreOutputs<Lanes>(block, row + r, tile, sums[r]);
+    for (int t = 0; t < kTiles; ++t) {
+      for (int r = 0; r < kRows; ++r) StoreOutputs<Lanes>(block, row + r, tile + t, sums[t][r]);
+    }
   }
 
  private:
   static constexpr int kPartQuads = kQuads / kParts;
+
+  /*! \brief Add the products of the reader's chunk to the sums of the rows. */
+  template <int kRows>
+  [[gnu::always_inline]] static void AddChunk(const GroupedTile& tile, const Reader& reader,
+                                              const BiasedGroup* x, Lanes::Vector (&sums)[kRows]) {
+    Codes<64>::Words codes[kQuads];
+    ReadCodes<kBits>(reader.codes(), codes);
+#pragma GCC unroll 4
+    for (int part = 0; part < kParts; ++part) {
+      __m512i quads[kPartQuads];
+      const __m512i offset = Subtract(codes, part, Zeros(tile, reader, part), quads);
+      const Lanes::Vector scales = reader.Scales(part);
+      Lanes::Vector minima = scales;
+      if constexpr (kSubtracts) minima = reader.NegativeMinima(part, scales);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        __m512i dot = _mm512_setzero_si512();
+#pragma GCC unroll 8
+        for (int i = 0; i < kPartQuads; ++i) {
+          const __m512i four = BroadcastFour(x[r].bytes + 4 * (part * kPartQuads + i));
+          dot = _mm512_dpbusd_epi32(dot, four, quads[i]);
+        }
+        dot = _mm512_add_epi32(dot, offset);
+        sums[r] = AddPart<Lanes, kParts, kSubtracts>(scales, minima, part, {dot}, x[r], sums[r]);
+      }
+    }
+  }
 
   /*! \return What is subtracted from the codes of a quad: see `ChunkReader::UnpackValues`. */
   [[gnu::always_inline]] static __m512i Zeros(const GroupedTile& tile, const Reader& reader,
@@ -90,46 +107,55 @@ struct Avx512FewRows {
   }
 };
 
-/*! \brief Computes a few rows, as in decoding. */
-template <int kBits, int kParts, bool kSubtracts>
+/*! \brief Computes a few rows, as in decoding. \tparam kStreams The tiles of one row at a time. */
+template <int kBits, int kParts, bool kSubtracts, int kStreams>
 void MultiplyFewRows(const LinearBlock& block) {
   using Kernel = Avx512FewRows<kBits, kParts, kSubtracts>;
-  for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+  int64_t tile = block.tile_begin;
+  if constexpr (kStreams > 1) {
+    if (block.row_end - block.row_begin == 1) {
+      const PanelCursor at = PanelOf(block.row_begin, block.row_end);
+      for (; tile + kStreams <= block.tile_end; tile += kStreams) {
+        Kernel::template Run<1, kStreams>(block, tile, block.row_begin, at);
+      }
+    }
+  }
+  for (; tile < block.tile_end; ++tile) {
     for (int64_t row = block.row_begin; row < block.row_end;) {
       const PanelCursor at = PanelOf(row, block.row_end);
       const int64_t left = at.height - at.row;
       if (left >= 8) {
-        Kernel::template Run<8>(block, tile, row, at);
+        Kernel::template Run<8, 1>(block, tile, row, at);
         row += 8;
       } else if (left >= 4) {
-        Kernel::template Run<4>(block, tile, row, at);
+        Kernel::template Run<4, 1>(block, tile, row, at);
         row += 4;
       } else if (left >= 2) {
-        Kernel::template Run<2>(block, tile, row, at);
+        Kernel::template Run<2, 1>(block, tile, row, at);
         row += 2;
       } else {
-        Kernel::template Run<1>(block, tile, row, at);
+        Kernel::template Run<1, 1>(block, tile, row, at);
         row += 1;
       }
     }
   }
 }
 
-template <int kParts, bool kSubtracts>
+template <int kParts, bool kSubtracts, int kStreams>
 void MultiplyFewRows(const LinearBlock& block) {
   switch (block.tile.bits) {
     case 2:
-      return MultiplyFewRows<2, kParts, kSubtracts>(block);
+      return MultiplyFewRows<2, kParts, kSubtracts, kStreams>(block);
     case 3:
-      return MultiplyFewRows<3, kParts, kSubtracts>(block);
+      return MultiplyFewRows<3, kParts, kSubtracts, kStreams>(block);
     case 4:
-      return MultiplyFewRows<4, kParts, kSubtracts>(block);
+      return MultiplyFewRows<4, kParts, kSubtracts, kStreams>(block);
     case 5:
-      return MultiplyFewRows<5, kParts, kSubtracts>(block);
+      return MultiplyFewRows<5, kParts, kSubtracts, kStreams>(block);
     case 6:
-      return MultiplyFewRows<6, kParts, kSubtracts>(block);
+      return MultiplyFewRows<6, kParts, kSubtracts, kStreams>(block);
     default:
-      return MultiplyFewRows<8, kParts, kSubtracts>(block);
+      return MultiplyFewRows<8, kParts, kSubtracts, kStreams>(block);
   }
 }
 

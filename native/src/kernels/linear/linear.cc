@@ -22,9 +22,6 @@ namespace {
 
 // Waking a thread costs more than this many multiplications.
 constexpr int64_t kParallelWork = 1 << 15;
-// AMX multiplies weights faster than they are loaded, so more rows should share them. Processors
-// with AMX have second-level caches of 2 MiB.
-constexpr int64_t kLargeRowBlockBytes = 1 << 20;
 // The first tile of a block is a multiple of this.
 constexpr int64_t kTileBlock = 4;
 
@@ -43,8 +40,25 @@ LinearKernels With(LinearKernels kernels, void (*q4)(const LinearBlock&),
 #endif
 
 #if defined(__x86_64__)
+LinearKernels KernelsOfAvx2() {
+  return With(kLinearAvx2, IsIntel() ? Q4StreamsAvx2 : kLinearAvx2.q4, kLinearAvx2.grouped);
+}
+
+LinearKernels KernelsOfAvxVnni() {
+  return With(kLinearAvx2, IsIntel() ? kQ4StreamsAvxVnni : kQ4AvxVnni, kGroupedAvxVnni);
+}
+
+LinearKernels KernelsOfAvx512() {
+  if (!IsIntel()) return kLinearAvx512;
+  return With(kLinearAvx512, Q4StreamsAvx512, GroupedStreamsAvx512);
+}
+
+ChannelKernels ChannelKernelsOfAvx512() {
+  return {kChannelAvx512.quantize, IsIntel() ? ChannelStreamsAvx512 : kChannelAvx512.multiply};
+}
+
 LinearKernels KernelsOfAmx() {
-  LinearKernels kernels = kLinearAvx512;
+  LinearKernels kernels = KernelsOfAvx512();
   const AmxTrial& trial = AmxTrialResult();
   if (trial.q4) kernels.q4 = kQ4Amx;
   if (trial.grouped) kernels.grouped = kGroupedAmx;
@@ -173,14 +187,18 @@ const LinearKernels& ActiveLinearKernels() {
       static const LinearKernels amx = KernelsOfAmx();
       return amx;
     }
-    case Isa::kAvx512:
-      return kLinearAvx512;
+    case Isa::kAvx512: {
+      static const LinearKernels avx512 = KernelsOfAvx512();
+      return avx512;
+    }
     case Isa::kAvxVnni: {
-      static const LinearKernels avx_vnni = With(kLinearAvx2, kQ4AvxVnni, kGroupedAvxVnni);
+      static const LinearKernels avx_vnni = KernelsOfAvxVnni();
       return avx_vnni;
     }
-    case Isa::kAvx2:
-      return kLinearAvx2;
+    case Isa::kAvx2: {
+      static const LinearKernels avx2 = KernelsOfAvx2();
+      return avx2;
+    }
     case Isa::kI8mm:
     case Isa::kNeon:
     case Isa::kPortable:
@@ -201,9 +219,9 @@ ChannelKernels ActiveChannelKernels() {
   switch (ActiveIsa()) {
     case Isa::kAmx:
       if (AmxTrialResult().channel) return {kChannelAvx512.quantize, kChannelAmx};
-      return kChannelAvx512;
+      return ChannelKernelsOfAvx512();
     case Isa::kAvx512:
-      return kChannelAvx512;
+      return ChannelKernelsOfAvx512();
     case Isa::kAvxVnni:
       return kChannelAvxVnni;
     case Isa::kAvx2:
@@ -228,9 +246,15 @@ void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,
            [&](int part) { work(count * part / parts, count * (part + 1) / parts); });
 }
 
+int64_t RowBlockBytes() {
+  // AMX multiplies weights faster than they are loaded, so more rows should share them. Processors
+  // with AMX have second-level caches of 2 MiB.
+  return ActiveIsa() == Isa::kAmx ? 1 << 20 : 256 << 10;
+}
+
 void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
-               const LinearBlock& whole, int64_t num_rows, int64_t row_bytes, int64_t block_bytes) {
-  const int64_t max_rows = std::max(kPanelRows, block_bytes / row_bytes);
+               const LinearBlock& whole, int64_t num_rows, int64_t row_bytes) {
+  const int64_t max_rows = std::max(kPanelRows, RowBlockBytes() / row_bytes);
   const int64_t block_rows =
       RoundUp(CeilDivide(num_rows, CeilDivide(num_rows, max_rows)), kPanelRows);
   const int64_t num_row_blocks = CeilDivide(num_rows, block_rows);
@@ -299,10 +323,9 @@ void Linear(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t n
     rows.SetActivations(Panels(pool, rows, x, x_type, num_rows, num_inputs), whole);
     whole.tile_end = TilesOf(run);
     whole.num_outputs = RowsOf(run);
-    const bool is_split = rows.form() == RowForm::kParts;
     RunBlocks(
         pool, [run](const LinearBlock& block) { MultiplySegments(run, block); }, whole, num_rows,
-        rows.row_bytes(), is_split ? kLargeRowBlockBytes : kRowBlockBytes);
+        rows.row_bytes());
     whole.packed = static_cast<const std::byte*>(whole.packed) + PackedMatrixBytes(run, num_inputs);
     if (whole.bias != nullptr) whole.bias += whole.num_outputs;
     whole.out = static_cast<std::byte*>(whole.out) + whole.num_outputs * FloatBytes(out_type);

@@ -28,6 +28,8 @@ struct Avx2Dot {
 
 }  // namespace
 
+void Q4StreamsAvx2(const LinearBlock& block) { Q4<Avx2Dot>(Q4Streams<Avx2Dot, 1>(block)); }
+
 constinit const LinearKernels kLinearAvx2 = KernelsOf<Avx2Dot>(GroupedAvx2);
 
 }  // namespace aiomlc

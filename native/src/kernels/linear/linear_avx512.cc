@@ -146,6 +146,10 @@ void SplitRowsAvx512(const SplitBlock& block) {
   }
 }
 
+void Q4StreamsAvx512(const LinearBlock& block) {
+  Q4OnPairs(Q4Streams<Avx512Dot, kPairRows - 1>(block));
+}
+
 constinit const LinearKernels kLinearAvx512 = {QuantizeRows<Avx512Lanes, ActivationGroup>,
                                                QuantizeRows<Avx512Lanes, BiasedGroup>,
                                                Q4OnPairs,

@@ -38,9 +38,12 @@ struct AvxVnniDot {
   }
 };
 
+void Q4OnStreams(const LinearBlock& block) { Q4<AvxVnniDot>(Q4Streams<AvxVnniDot, 1>(block)); }
+
 }  // namespace
 
 void (*const kQ4AvxVnni)(const LinearBlock&) = Q4<AvxVnniDot>;
+void (*const kQ4StreamsAvxVnni)(const LinearBlock&) = Q4OnStreams;
 
 }  // namespace aiomlc
 
@@ -49,6 +52,7 @@ void (*const kQ4AvxVnni)(const LinearBlock&) = Q4<AvxVnniDot>;
 namespace aiomlc {
 
 void (*const kQ4AvxVnni)(const LinearBlock&) = nullptr;
+void (*const kQ4StreamsAvxVnni)(const LinearBlock&) = nullptr;
 
 }  // namespace aiomlc
 

@@ -129,6 +129,16 @@ extern const LinearKernels kLinearAvx512;
 extern void (*const kQ4AvxVnni)(const LinearBlock&);
 extern void (*const kGroupedAvxVnni)(const LinearBlock&);
 
+/*!
+ * \brief Kernels that multiply one row, or a few, by several tiles at a time.
+ *
+ * Intel's processors read several streams of weights faster than one, AMD's do not.
+ */
+void Q4StreamsAvx2(const LinearBlock& block);
+extern void (*const kQ4StreamsAvxVnni)(const LinearBlock&);  //!< Null if not compiled.
+void Q4StreamsAvx512(const LinearBlock& block);
+void GroupedStreamsAvx512(const LinearBlock& block);
+
 /*! \brief Split rows into bf16 parts for the AMX kernel; the AVX-512 kernels read floats. */
 void SplitRowsAvx512(const SplitBlock& block);
 #elif defined(__aarch64__)

@@ -200,7 +200,7 @@ template <typename Lanes>
 /*!
  * \brief Multiplies `kRows` rows of activations by one tile of q4 weights.
  *
- * Hardware prefetching works best with one tile at a time, which is one stream of weights.
+ * AMD's processors read one tile at a time fastest, which is one stream of weights.
  */
 template <typename Dot>
 struct Q4Kernel {
@@ -227,6 +227,55 @@ struct Q4Kernel {
     for (int r = 0; r < kRows; ++r) StoreOutputs<Lanes>(block, row + r, tile, sums[r]);
   }
 };
+
+/*! \brief Multiplies `kRows` rows by `kTiles` adjacent tiles: as many streams of weights. */
+template <typename Dot, int kTiles>
+struct Q4StreamsKernel {
+  template <int kRows>
+  static void Run(const LinearBlock& block, int64_t tile, int64_t row) {
+    using Lanes = typename Dot::Lanes;
+    const PanelCursor at = PanelOf(row, block.row_end);
+    const int64_t groups = GroupsOf(block.num_inputs);
+    const int64_t tile_bytes = groups * kGroupBytes;
+    const uint8_t* weights = static_cast<const uint8_t*>(block.packed) + tile * tile_bytes;
+    const ActivationGroup* x = block.activations + at.panel * groups + at.row;
+
+    typename Lanes::Vector sums[kTiles][kRows];
+    for (auto& of_tile : sums) {
+      for (auto& sum : of_tile) sum = Lanes::Set(0.0f);
+    }
+    for (int64_t g = 0; g < groups; ++g, weights += kGroupBytes, x += at.height) {
+#pragma GCC unroll 4
+      for (int t = 0; t < kTiles; ++t) {
+        const uint8_t* group = weights + t * tile_bytes;
+        PrefetchGroup<kPrefetchDistancePerStream>(group);
+        Dot::template ForDots<kRows>(
+            group, x, [&](int r, typename Lanes::Integers dot) __attribute__((always_inline)) {
+              sums[t][r] = AddScaled<Lanes>(dot, LoadScales<Lanes>(group), x[r].scale, sums[t][r]);
+            });
+      }
+    }
+    for (int t = 0; t < kTiles; ++t) {
+      for (int r = 0; r < kRows; ++r) StoreOutputs<Lanes>(block, row + r, tile + t, sums[t][r]);
+    }
+  }
+};
+
+/*!
+ * \brief Multiply at most kMaxRows rows by several tiles at a time.
+ * \return The rest of the block.
+ */
+template <typename Dot, int kMaxRows>
+LinearBlock Q4Streams(const LinearBlock& block) {
+  constexpr int kTiles = 4;
+  LinearBlock rest = block;
+  if (block.row_end - block.row_begin <= kMaxRows) {
+    rest.tile_begin = block.tile_end - (block.tile_end - block.tile_begin) % kTiles;
+    ForChunks<Q4StreamsKernel<Dot, kTiles>, kMaxRows>(block, block.tile_begin, rest.tile_begin,
+                                                      kTiles);
+  }
+  return rest;
+}
 
 template <typename Dot>
 void Q4(const LinearBlock& block) {

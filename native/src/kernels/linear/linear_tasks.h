@@ -33,11 +33,8 @@ int64_t TilesOf(MatrixLayout layout);
  */
 void MultiplySegments(MatrixLayout layout, const LinearBlock& block, int64_t first_output = 0);
 
-/*!
- * \brief The default maximum bytes of a task's activations, chosen so that they stay in the
- * second-level cache.
- */
-inline constexpr int64_t kRowBlockBytes = 256 << 10;
+/*! \return The maximum bytes of a task's activations, which stay in the second-level cache. */
+int64_t RowBlockBytes();
 
 /*!
  * \brief Divide the output into blocks, and run the kernel on each.
@@ -47,11 +44,9 @@ inline constexpr int64_t kRowBlockBytes = 256 << 10;
  * \param whole The block of the whole output: all tiles. Its range of rows is ignored.
  * \param num_rows The number of rows of activations.
  * \param row_bytes The bytes of one row while the kernel runs.
- * \param block_bytes The maximum bytes of the rows of a task.
  */
 void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
-               const LinearBlock& whole, int64_t num_rows, int64_t row_bytes,
-               int64_t block_bytes = kRowBlockBytes);
+               const LinearBlock& whole, int64_t num_rows, int64_t row_bytes);
 
 }  // namespace aiomlc
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -62,11 +61,6 @@ Floats Multiply(int threads, const ChannelMatrix& matrix, const Bytes& packed, c
   for (size_t i = m * matrix.rows; i < out.size(); ++i) EXPECT_EQ(out[i], kUntouched);
   out.resize(m * matrix.rows);
   return out;
-}
-
-void ExpectSameBits(const Floats& actual, const Floats& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  ASSERT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0);
 }
 
 /*! \brief Restores the tier when a test ends. */

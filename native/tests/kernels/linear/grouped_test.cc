@@ -59,11 +59,6 @@ Floats Multiply(int threads, MatrixFormat format, const Bytes& packed, int64_t r
   return Multiply(threads, {&segment, 1}, packed, cols, x, m);
 }
 
-void ExpectSameBits(const Floats& actual, const Floats& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  ASSERT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0);
-}
-
 class GroupedLinearTest : public ::testing::TestWithParam<const char*> {
  protected:
   void TearDown() override { SetIsa(previous_); }

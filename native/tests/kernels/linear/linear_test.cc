@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <stdexcept>
@@ -80,11 +79,6 @@ void ExpectClose(const Floats& actual, const Product& expected, double tolerance
   for (size_t i = 0; i < actual.size(); ++i) {
     ASSERT_NEAR(actual[i], expected.value[i], tolerance * expected.magnitude[i] + 1e-30) << i;
   }
-}
-
-void ExpectSameBits(const Floats& actual, const Floats& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  ASSERT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0);
 }
 
 /*! \brief Call `Linear` with float32 tensors, and check for writes after the output. */
