@@ -37,7 +37,8 @@ namespace {
 
 // The tiles that share the activations.
 constexpr int kSharedTiles = 2;
-// The groups whose sums stay in the first-level cache: 16 KiB for two tiles.
+// The groups that are unpacked at a time. Their sums, 16 KiB for two tiles, stay in the first-level
+// cache.
 constexpr int kCachedGroups = 8;
 // A last panel with fewer rows is faster with the AVX-512 kernels.
 constexpr int64_t kMinPanelRows = 8;
@@ -52,7 +53,7 @@ struct PanelGroups {
   const typename Format::Weights* weights[kSharedTiles];
   const typename Format::Activations* x;  //!< 16 rows of each group.
   int64_t stride;                         //!< The distance between groups of x.
-  int count;                              //!< The number of groups.
+  int count;                              //!< At most kCachedGroups.
 };
 
 /*! \brief The sums of 16 rows and 16 outputs. */
@@ -60,8 +61,9 @@ using Dots = int32_t[kPanelRows][kTileRows];
 
 /*! \brief Multiply the sums of a tile's groups by their scales, and add them to `sums`. */
 template <typename Format>
-void AddScaledDots(const PanelGroups<Format>& groups, const typename Format::Weights* weights,
-                   const Dots* dots, float (*sums)[kTileRows]) {
+void AddScaledDots(const PanelGroups<Format>& groups, int tile, const Dots* dots,
+                   float (*sums)[kTileRows]) {
+  const typename Format::Weights* weights = groups.weights[tile];
   __m512 rows[kPanelRows];
 #pragma GCC unroll 16
   for (int r = 0; r < kPanelRows; ++r) rows[r] = _mm512_load_ps(sums[r]);
@@ -84,16 +86,9 @@ class TileProducts {
   explicit TileProducts(Tiles& tiles) : tiles_(tiles) {}
 
   /*! \param sums Of each tile, [16][16]. */
-  void AddTo(float (*sums)[kPanelRows][kTileRows], PanelGroups<Format> groups) {
-    for (int left = groups.count; left > 0; left -= kCachedGroups) {
-      groups.count = left < kCachedGroups ? left : kCachedGroups;
-      Multiply(groups);
-      for (int tile = 0; tile < kTiles; ++tile) {
-        AddScaledDots(groups, groups.weights[tile], dots_[tile], sums[tile]);
-        groups.weights[tile] += groups.count;
-      }
-      groups.x += groups.count * groups.stride;
-    }
+  void AddTo(float (*sums)[kPanelRows][kTileRows], const PanelGroups<Format>& groups) {
+    Multiply(groups);
+    for (int tile = 0; tile < kTiles; ++tile) AddScaledDots(groups, tile, dots_[tile], sums[tile]);
   }
 
  private:
@@ -159,21 +154,19 @@ class TileKernel {
   // The rows whose sums (32 KiB for two tiles) stay in the second-level cache.
   static constexpr int64_t kBlockPanels = 16;
   static constexpr int64_t kBlockRows = kBlockPanels * kPanelRows;
-  // The groups that are unpacked at a time.
-  static constexpr int kUnpackedGroups = 8;
 
   template <int kTiles>
   static void Multiply(Tiles& tiles, const LinearBlock& block, int64_t tile) {
     const int64_t groups = GroupsOf(block.num_inputs);
     const int64_t panels = (block.row_end - block.row_begin + kPanelRows - 1) / kPanelRows;
     typename Format::Reader readers[] = {{block, tile}, {block, tile + kTiles - 1}};
-    Weights weights[kTiles][kUnpackedGroups];
+    Weights weights[kTiles][kCachedGroups];
     alignas(64) float sums[kBlockPanels][kTiles][kPanelRows][kTileRows];
     __builtin_memset(sums, 0, panels * sizeof(sums[0]));
     TileProducts<Format, kTiles, Tiles> products(tiles);
-    for (int64_t begin = 0; begin < groups; begin += kUnpackedGroups) {
+    for (int64_t begin = 0; begin < groups; begin += kCachedGroups) {
       const int64_t left = groups - begin;
-      const auto count = static_cast<int>(left < kUnpackedGroups ? left : kUnpackedGroups);
+      const auto count = static_cast<int>(left < kCachedGroups ? left : kCachedGroups);
       for (int i = 0; i < kTiles; ++i) readers[i].Unpack(count, weights[i]);
       for (int64_t panel = 0; panel < panels; ++panel) {
         // A few at a time, because a core has few outstanding loads.
@@ -208,7 +201,7 @@ class TileKernel {
       return products.AddTo(sums, at);
     }
     // The registers always have 16 rows; the sums of the added ones are not used.
-    Activations padded[kUnpackedGroups][kPanelRows] = {};
+    Activations padded[kCachedGroups][kPanelRows] = {};
     for (int group = 0; group < at.count; ++group) {
       __builtin_memcpy(padded[group], x + group * height, height * sizeof(Activations));
     }
