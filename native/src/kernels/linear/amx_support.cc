@@ -244,7 +244,8 @@ bool EqualsAvx512(void (*kernel)(const LinearBlock&)) {
 }
 
 bool GroupedEqualsAvx512(void (*kernel)(const LinearBlock&)) {
-  for (const char* name : {"u4g32f32m", "u6g16f32z32", "u8g16f32m", "u3g8f32z3"}) {
+  // One scale per chunk, because formats with more do not use the tile registers.
+  for (const char* name : {"u4g32f32m", "u6g32f32z32", "u8g32f32m", "u3g32f32z3"}) {
     const SmallGroupedLayer layer(name);
     const std::vector<float> expected = layer.Multiply(GroupedAvx512);
     const std::vector<float> actual = layer.Multiply(kernel);

@@ -38,7 +38,7 @@ struct Q4Format {
 
   [[gnu::always_inline]] static __m512 Add(const Weights& weights, __m512i dot,
                                            const Activations& x, __m512 sums) {
-    return AddScaled<Avx512Lanes>({dot}, {_mm512_load_ps(weights.scales)}, x.scale, {sums}).all;
+    return AddScaledDot(dot, _mm512_load_ps(weights.scales), x, sums);
   }
 
   class Reader {

@@ -102,8 +102,11 @@ TEST_P(GroupedAmxTest, NonFiniteRowsHaveTheBitsOfAvx512) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, GroupedAmxTest,
-                         ::testing::Values("u4g32f16z8", "u4g128f16zp", "u4g32k8m", "u6g16k8sz32",
-                                           "u2g16k8m", "u3g8f16z3", "u8g32f16z128", "iq4nlg32f16"),
+                         ::testing::Values("u4g32f16z8", "u4g128f16zp", "u4g32k8m", "u8g32f16z128",
+                                           "u8g32f32m", "u5g32k8m", "u2g64f16z1", "u3g128f32m",
+                                           "e2m1g32bf16", "iq4nlg32f16",
+                                           // Several scales per chunk, which AVX-512 multiplies.
+                                           "u6g16k8sz32", "u3g8f16z3"),
                          [](const auto& info) { return std::string(info.param); });
 
 void WrongInOneBit(const LinearBlock& block) {
