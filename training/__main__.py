@@ -51,9 +51,12 @@ def _train_stage(options: argparse.Namespace) -> None:
 def _plan(options: argparse.Namespace, steps: int) -> Plan:
     return Plan(
         steps=steps,
+        batch_tokens=options.batch_tokens,
         seed=options.seed,
         matrix_rate=Plan().matrix_rate * options.rate,
         other_rate=Plan().other_rate * options.rate,
+        device=options.device,
+        workers=options.workers,
     )
 
 
@@ -67,7 +70,7 @@ def _mend_stage(options: argparse.Namespace) -> None:
     facts = [fact for kind in NUMBER_KINDS for fact in number_facts(kind)]
     hard: list[Fact] = []
     for _ in range(_MAX_MENDINGS):
-        weights = read_weights(checkpoint)
+        weights = read_weights(checkpoint, options.device)
         narrow = wrong_facts(weights, _shape(options), tokenizer, facts, _MARGIN)
         _LOG.info("%d of %d wrong or narrow", len(narrow), len(facts))
         if not narrow:
@@ -98,13 +101,14 @@ def _teacher(options: argparse.Namespace) -> Prepared | None:
     if not options.draft:
         return None
 
-    weights = read_mlc(_BUNDLED / "pebble", SHAPE)
-    return prepare(weights, SHAPE, quantized=False, dtype=compute_dtype())
+    read = read_mlc(_BUNDLED / "pebble", SHAPE)
+    weights = {name: weight.to(options.device) for name, weight in read.items()}
+    return prepare(weights, SHAPE, quantized=False, dtype=compute_dtype(options.device))
 
 
 def _evaluate_stage(options: argparse.Namespace) -> None:
     cases = held_out_cases(options.cases, _HELD_OUT_SEED)
-    weights = read_weights(options.work / "checkpoint.pt")
+    weights = read_weights(options.work / "checkpoint.pt", options.device)
     report = evaluate(
         weights, _shape(options), load_tokenizer(options.work / "tokenizer.json"), cases
     )
@@ -115,7 +119,7 @@ def _evaluate_stage(options: argparse.Namespace) -> None:
 
 
 def _exhaust_stage(options: argparse.Namespace) -> None:
-    weights = read_weights(options.work / "checkpoint.pt")
+    weights = read_weights(options.work / "checkpoint.pt", options.device)
     tokenizer = load_tokenizer(options.work / "tokenizer.json")
     report = {}
     for name, facts in exhaustive_facts().items():
@@ -129,7 +133,7 @@ def _exhaust_stage(options: argparse.Namespace) -> None:
 
 
 def _export_stage(options: argparse.Namespace) -> None:
-    weights = read_weights(options.work / "checkpoint.pt")
+    weights = read_weights(options.work / "checkpoint.pt", "cpu")
     tokenizer = options.work / "tokenizer.json"
     shape = _shape(options)
     export_mlc(options.output, weights, shape, tokenizer)
@@ -182,6 +186,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--cases", type=int, default=_CASES_PER_SKILL, help="held-out prompts per skill"
     )
+    parser.add_argument(
+        "--batch-tokens", type=int, default=Plan().batch_tokens, help="tokens per step"
+    )
+    parser.add_argument(
+        "--device", default=Plan().device, help="where to compute, as PyTorch names it"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=Plan().workers, help="processes that draw the dialogues"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     name = "pebble-draft" if options.draft else "pebble"
@@ -195,6 +208,7 @@ def main() -> None:
     options = _options()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(options.threads)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # It builds a plan for each shape, and shapes vary.
     options.work.mkdir(parents=True, exist_ok=True)
     for stage in options.stages or _STAGES:
         _STAGES[stage](options)

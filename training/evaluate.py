@@ -113,7 +113,7 @@ def _attention(
     rows, new, _ = qkv.shape
     start, end = cache.length, cache.length + new
     heads = qkv.view(rows, new, -1, shape.head_dim).transpose(1, 2)
-    cosine, sine = (table[start:end] for table in rotary_tables(shape, end, qkv.dtype))
+    cosine, sine = (table[start:end] for table in rotary_tables(shape, end, qkv))
     rotated = rotate(heads[:, : shape.heads + shape.kv_heads], cosine, sine)
     queries, keys = rotated.split((shape.heads, shape.kv_heads), 1)
     cache.keys[index, :, :, start:end] = keys.half()
@@ -143,7 +143,7 @@ def _advance(
 ) -> torch.Tensor:
     """Append `token_ids` [rows, new] and return the next token of every row."""
     shape, new = model.shape, token_ids.shape[1]
-    positions = torch.arange(cache.length + new)
+    positions = torch.arange(cache.length + new, device=token_ids.device)
     queries = positions[cache.length :]
     allowed = (positions[None, None] <= queries[None, :, None]) & (
         positions[None, None] >= padding[:, None, None]
@@ -165,12 +165,12 @@ def _generate(
     model: Prepared, prompts: list[list[int]], limit: int, end_id: int
 ) -> list[list[int]]:
     """Return greedy completions. Left padding is harmless, since rotary positions are relative."""
-    shape, longest = model.shape, max(map(len, prompts))
-    padded = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
-    padding = torch.tensor([longest - len(prompt) for prompt in prompts])
+    shape, longest, device = model.shape, max(map(len, prompts)), model.embedding.device
+    padded = [[0] * (longest - len(prompt)) + prompt for prompt in prompts]
+    padding = torch.tensor([longest - len(prompt) for prompt in prompts], device=device)
     size = (shape.layers, len(prompts), shape.kv_heads, longest + limit, shape.head_dim)
-    cache = _Cache(torch.zeros(size, dtype=torch.half), torch.zeros(size, dtype=torch.half))
-    column = _advance(model, padded, cache, padding)
+    cache = _Cache(*(torch.zeros(size, dtype=torch.half, device=device) for _ in range(2)))
+    column = _advance(model, torch.tensor(padded, device=device), cache, padding)
     columns = [column]
     done = column == end_id
     while len(columns) < limit and not bool(done.all()):
@@ -190,7 +190,7 @@ def _prompt(tokenizer: Tokenizer, case: Case) -> list[int]:
 
 
 def evaluate(
-    weights: Weights, shape: Shape, tokenizer: Tokenizer, cases: Sequence[Case], rows: int = 50
+    weights: Weights, shape: Shape, tokenizer: Tokenizer, cases: Sequence[Case], rows: int = 100
 ) -> dict[str, Any]:
     """Return the fraction of correct answers per skill, and the wrong answers.
 

@@ -59,10 +59,11 @@ def _dialogue(fact: Fact) -> Dialogue:
 def _predict(model: Prepared, rows: list[list[int]], margin: float) -> list[list[int]]:
     """Return the most likely next tokens, the row's own handicapped by `margin`."""
     length = max(map(len, rows))
-    flat = torch.tensor([row + [0] * (length - len(row)) for row in rows]).flatten()
+    device = model.embedding.device
+    flat = torch.tensor([row + [0] * (length - len(row)) for row in rows], device=device).flatten()
     with torch.no_grad():
         hidden = forward(model, flat, ((len(rows), length),))
         logits = functional.linear(hidden, model.embedding)
-        logits[torch.arange(len(flat) - 1), flat[1:]] -= margin
+        logits[torch.arange(len(flat) - 1, device=device), flat[1:]] -= margin
     predicted: list[list[int]] = logits.argmax(-1).view(len(rows), length).tolist()
     return predicted

@@ -1,4 +1,4 @@
-"""A compact Llama for CPU training: weights in a dict, and pure functions over them."""
+"""A compact Llama for training: weights in a dict, and pure functions over them."""
 
 from __future__ import annotations
 
@@ -135,11 +135,12 @@ def prepare(weights: Weights, shape: Shape, *, quantized: bool, dtype: torch.dty
     )
 
 
-def rotary_tables(shape: Shape, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine, both [length, head_dim / 2]."""
-    inverse = shape.rope_theta ** (-torch.arange(0, shape.head_dim, 2).float() / shape.head_dim)
-    angles = torch.arange(length).float()[:, None] * inverse
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+def rotary_tables(shape: Shape, length: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine, both [length, head_dim / 2], with the type and device of `like`."""
+    steps = torch.arange(0, shape.head_dim, 2, device=like.device).float()
+    inverse = shape.rope_theta ** (-steps / shape.head_dim)
+    angles = torch.arange(length, device=like.device).float()[:, None] * inverse
+    return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
@@ -156,8 +157,9 @@ def forward(model: Prepared, token_ids: Tensor, groups: tuple[tuple[int, int], .
     """
     shape = model.shape
     x = functional.embedding(token_ids, model.embedding)
-    positions = torch.cat([torch.arange(length).repeat(rows) for rows, length in groups])
-    tables = rotary_tables(shape, max(length for _, length in groups), x.dtype)
+    order = torch.arange(max(length for _, length in groups), device=x.device)
+    positions = torch.cat([order[:length].repeat(rows) for rows, length in groups])
+    tables = rotary_tables(shape, len(order), x)
     cosine, sine = (table[positions][:, None] for table in tables)
     for layer in model.layers:
         normed = functional.rms_norm(x, (shape.hidden,), layer.input_norm, shape.norm_eps)

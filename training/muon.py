@@ -17,16 +17,19 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # https://kellerjordan.github.io/post
 _ITERATIONS = 5
 
 
-def _orthogonalize(gradient: Tensor) -> Tensor:
-    """Return a matrix with the singular vectors of `gradient` and singular values near 1."""
+def _orthogonalize(gradients: Tensor) -> Tensor:
+    """Return matrices with the singular vectors of `gradients` and singular values near 1.
+
+    Both are [matrices, rows, columns].
+    """
     a, b, c = _COEFFICIENTS
-    tall = gradient.shape[0] > gradient.shape[1]
-    x = gradient.T if tall else gradient
-    x = x / x.norm().clamp(min=1e-7)
+    tall = gradients.shape[1] > gradients.shape[2]
+    x = gradients.mT if tall else gradients
+    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=1e-7)
     for _ in range(_ITERATIONS):
-        gram = x @ x.T
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.T if tall else x
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
 
 
 @dataclass(slots=True)
@@ -44,11 +47,20 @@ class Muon:
     def step(self, rate: float) -> None:
         """Update every matrix by its gradient, and clear the gradient."""
         with torch.no_grad():
-            for matrix, average in zip(self.matrices, self.averages, strict=True):
-                assert matrix.grad is not None
-                average.lerp_(matrix.grad, 1 - self.momentum)
-                update = _orthogonalize(matrix.grad.lerp(average, self.momentum))
-                matrix.mul_(1 - rate * self.weight_decay)
-                rows, columns = matrix.shape
-                matrix.add_(update, alpha=-rate * max(1.0, rows / columns) ** 0.5)
-                matrix.grad = None
+            for shape in sorted({tuple(matrix.shape) for matrix in self.matrices}):
+                self._step_shape(shape, rate)
+
+    def _step_shape(self, shape: tuple[int, ...], rate: float) -> None:
+        """Update the matrices of one shape together, which takes fewer operations."""
+        indices = [i for i, matrix in enumerate(self.matrices) if matrix.shape == shape]
+        matrices = [self.matrices[i] for i in indices]
+        averages = [self.averages[i] for i in indices]
+        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+        assert len(gradients) == len(matrices)
+        torch._foreach_lerp_(averages, gradients, 1 - self.momentum)
+        mixed = torch.stack(gradients).lerp(torch.stack(averages), self.momentum)
+        rows, columns = shape
+        updates = _orthogonalize(mixed).mul_(-rate * max(1.0, rows / columns) ** 0.5)
+        for matrix, update in zip(matrices, updates, strict=True):
+            matrix.mul_(1 - rate * self.weight_decay).add_(update)
+            matrix.grad = None

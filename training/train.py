@@ -7,17 +7,18 @@ __all__ = (
     "Draw",
     "Plan",
     "compute_dtype",
-    "make_batch",
+    "make_batches",
     "read_step",
     "read_weights",
     "train",
 )
 
+import itertools
 import logging
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 from torch.nn import functional
+from torch.utils.data import DataLoader
 
 from training.dialogues.compose import conversation
 from training.dialogues.records import Dialogue
@@ -41,7 +43,7 @@ _STEPS_PER_DRAW = 4
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The length and the learning rates of a training run.
+    """The length and the learning rates of a training run, and what it runs on.
 
     The rates decay linearly to 0 over the last fraction `decay` of the steps.
     """
@@ -56,6 +58,8 @@ class Plan:
     quantize: float = 0.35  #: Fraction of the steps, at the end, with quantized weights.
     seed: int = 1
     checkpoint_seconds: float = 120.0
+    device: str = "cpu"  #: As PyTorch names it.
+    workers: int = 0  #: Processes that draw the dialogues; 0 draws them between the steps.
 
     def rate(self, step: int) -> float:
         """Return the factor on both learning rates at `step`."""
@@ -78,19 +82,28 @@ class Batch:
     weights: torch.Tensor  #: Their weights in the loss.
     groups: tuple[tuple[int, int], ...]  #: `(rows, length)` of rows with equal padded length.
 
+    def to(self, device: str) -> Batch:
+        """Return the batch with its tensors on `device`."""
+        return Batch(
+            self.token_ids.to(device),
+            self.positions.to(device),
+            self.targets.to(device),
+            self.weights.to(device),
+            self.groups,
+        )
+
 
 _Row = tuple[list[int], list[bool]]
 Draw = Callable[[random.Random], Dialogue]
 
 
-def make_batch(
-    tokenizer: Tokenizer, plan: Plan, step: int, draw_dialogue: Draw = conversation
-) -> Batch:
-    """Draw the dialogues of `step`; they depend on the seed and the step only.
+def make_batches(
+    tokenizer: Tokenizer, plan: Plan, draw: int, draw_dialogue: Draw = conversation
+) -> list[Batch]:
+    """Draw the dialogues of `_STEPS_PER_DRAW` steps; they depend on the seed and `draw` only.
 
-    A few steps share one draw, divided by length, so that the rows of a batch need little padding.
+    They are divided by length, so that the rows of a batch need little padding.
     """
-    draw, part = divmod(step, _STEPS_PER_DRAW)
     rng = random.Random(f"{plan.seed}/{draw}")
     drawn: list[_Row] = []
     total = 0
@@ -100,7 +113,42 @@ def make_batch(
         total += len(drawn[-1][0])
     drawn.sort(key=lambda row: -len(row[0]))
     order = rng.sample(range(_STEPS_PER_DRAW), _STEPS_PER_DRAW)
-    return _build_batch(_portion(drawn, total / _STEPS_PER_DRAW, order[part]), rng)
+    size = total / _STEPS_PER_DRAW
+    return [_build_batch(_portion(drawn, size, index), rng) for index in order]
+
+
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """The draws of a plan, by their number."""
+
+    tokenizer: Tokenizer
+    plan: Plan
+    draw_dialogue: Draw
+
+    def __getitem__(self, draw: int) -> list[Batch]:
+        return make_batches(self.tokenizer, self.plan, draw, self.draw_dialogue)
+
+
+def _ignore_sigterm(_worker: int) -> None:
+    """Leave SIGTERM, which may be sent to the whole process group, to the training process."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _batches(draws: _Draws, step: int) -> Iterator[Batch]:
+    """Yield the batches from `step` on."""
+    plan = draws.plan
+    first, skipped = divmod(step, _STEPS_PER_DRAW)
+    last = (plan.steps - 1) // _STEPS_PER_DRAW
+    loader = DataLoader(
+        draws,
+        batch_size=None,
+        sampler=range(first, last + 1),
+        num_workers=plan.workers,
+        multiprocessing_context="fork" if plan.workers else None,
+        worker_init_fn=_ignore_sigterm,
+    )
+    flat = (batch for batches in loader for batch in batches)
+    return itertools.islice(flat, skipped, skipped + plan.steps - step)
 
 
 def _portion(rows: list[_Row], size: float, index: int) -> list[_Row]:
@@ -179,7 +227,7 @@ def _logits(model: Prepared, batch: Batch) -> torch.Tensor:
     return functional.linear(hidden, model.embedding)
 
 
-def _backward(logits: torch.Tensor, batch: Batch, teacher: Prepared | None) -> float:
+def _backward(logits: torch.Tensor, batch: Batch, teacher: Prepared | None) -> torch.Tensor:
     """Add the gradients of the weighted mean cross-entropy; return the loss on the batch's targets.
 
     With a `teacher`, the gradients are those against its distributions. The gradient of the logits
@@ -196,25 +244,28 @@ def _backward(logits: torch.Tensor, batch: Batch, teacher: Prepared | None) -> f
             gradient -= torch.softmax(_logits(teacher, batch).float(), -1)
         gradient.mul_(weights)
     logits.backward(gradient.to(logits.dtype))
-    return float((losses * weights).sum())
+    return (losses * weights).sum()
 
 
-def compute_dtype() -> torch.dtype:
-    """Return bfloat16 where the processor multiplies it fast, otherwise float32."""
+def compute_dtype(device: str) -> torch.dtype:
+    """Return bfloat16 where `device` multiplies it fast, otherwise float32."""
+    if device != "cpu":
+        return torch.bfloat16
     features = torch.cpu.get_capabilities()
     fast = any(features.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
     return torch.bfloat16 if fast else torch.float32
 
 
-def read_weights(checkpoint: Path) -> Weights:
+def read_weights(checkpoint: Path, device: str) -> Weights:
     """Load only the weights of a checkpoint."""
-    weights: Weights = torch.load(checkpoint, weights_only=True)["weights"]
+    state = torch.load(checkpoint, weights_only=True, map_location=device)
+    weights: Weights = state["weights"]
     return weights
 
 
 def read_step(checkpoint: Path) -> int:
     """Return the number of steps that lead to a checkpoint."""
-    step: int = torch.load(checkpoint, weights_only=True)["step"]
+    step: int = torch.load(checkpoint, weights_only=True, map_location="cpu")["step"]
     return step
 
 
@@ -229,10 +280,11 @@ class _Run:
     step: int = 0
     tokens: int = 0
 
-    def advance(self, plan: Plan, batch: Batch) -> float:
+    def advance(self, plan: Plan, batch: Batch) -> torch.Tensor:
         """Take one step and return its loss."""
         quantized = plan.quantizes(self.step)
-        model = prepare(self.weights, self.shape, quantized=quantized, dtype=compute_dtype())
+        dtype = compute_dtype(plan.device)
+        model = prepare(self.weights, self.shape, quantized=quantized, dtype=dtype)
         loss = _backward(_logits(model, batch), batch, self.teacher)
         self.optimizers.step(plan, plan.rate(self.step))
         self.step += 1
@@ -256,10 +308,11 @@ class _Run:
 def _open_run(
     checkpoint: Path, plan: Plan, shape: Shape, start: Weights | None, teacher: Prepared | None
 ) -> _Run:
-    state = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else {}
-    weights: Weights = state.get("weights") or start or initial_weights(shape, plan.seed)
-    for weight in weights.values():
-        weight.requires_grad_()
+    state: dict[str, Any] = {}
+    if checkpoint.exists():
+        state = torch.load(checkpoint, weights_only=True, map_location=plan.device)
+    initial: Weights = state.get("weights") or start or initial_weights(shape, plan.seed)
+    weights = {name: weight.to(plan.device).requires_grad_() for name, weight in initial.items()}
     optimizers = _optimizers(weights, plan)
     if state:
         optimizers.matrices.averages[:] = state["matrices"]
@@ -282,7 +335,7 @@ def train(
 
     Args:
         directory: The directory of the tokenizer and the checkpoint.
-        plan: The length and the learning rates.
+        plan: The length, the learning rates and the device.
         shape: The sizes of the model.
         start: The initial weights without a checkpoint; None for random weights.
         teacher: A model whose distributions are learned instead of the dialogues' tokens.
@@ -294,13 +347,16 @@ def train(
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     saved = reported = time.monotonic()
-    while run.step < plan.steps and not stopped:
-        loss = run.advance(plan, make_batch(tokenizer, plan, run.step, draw_dialogue))
-        now = time.monotonic()
+    for batch in _batches(_Draws(tokenizer, plan, draw_dialogue), run.step):
+        if stopped:
+            break
+        loss = run.advance(plan, batch.to(plan.device))
         if run.step % _REPORT_STEPS == 0:
-            pace = (now - reported) / _REPORT_STEPS
-            _LOG.info("step %d loss %.4f tokens %d pace %.2f s", run.step, loss, run.tokens, pace)
-            reported = now
+            text = f"step {run.step} loss {float(loss):.4f} tokens {run.tokens}"
+            pace = (time.monotonic() - reported) / _REPORT_STEPS
+            _LOG.info("%s pace %.3f s", text, pace)
+            reported = time.monotonic()
+        now = time.monotonic()
         if now - saved > plan.checkpoint_seconds:
             run.save(checkpoint)
             saved = now

@@ -122,7 +122,7 @@ async def test_output_is_the_same_with_any_draft_model(
         assert speculative_batched == batched
         accepted = statistics.accepted_tokens / statistics.draft_tokens
         # Drafts ignore grammars, so even drafts of the model itself are not always accepted.
-        assert accepted > (0.9 if directory == bundled_model else 0.3)
+        assert accepted > (0.8 if directory == bundled_model else 0.3)
         assert statistics.free_pages == statistics.total_pages
 
 

@@ -298,7 +298,7 @@ async def test_invalid_grammar_is_rejected_and_affects_no_other_request(
 
 
 async def load_reasoning_model(model: Any, **options: Any) -> LoadedModel:  # noqa: ANN401
-    """Load the bundled model with prompts that start reasoning, which ends at the first space."""
+    """Load the bundled model with prompts that start reasoning, which ends at the first "s"."""
     loaded = await open_model(model, **options)
     assert isinstance(loaded, LoadedModel)
     assert loaded.chat_template is not None
@@ -306,7 +306,7 @@ async def load_reasoning_model(model: Any, **options: Any) -> LoadedModel:  # no
     return replace(
         loaded,
         chat_template=ChatTemplate(loaded.chat_template.source + suffix),
-        reasoning_format=ReasoningFormat("<think>", " "),
+        reasoning_format=ReasoningFormat("<think>", "s"),
     )
 
 

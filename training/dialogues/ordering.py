@@ -89,9 +89,8 @@ def _neighbor(rng: random.Random) -> Fact:
     )
     word = "after" if side > 0 else "before"
     core = str(number + side)
-    return Fact(
-        template.format(n=number), f"{core} comes {word} {number}.", core, f"{word} {number}"
-    )
+    answer = f"{core} comes {word} {number}."
+    return Fact(template.format(n=number), answer, core, f"{core} {word} {number}")
 
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")

@@ -270,4 +270,5 @@ def small_talk(rng: random.Random) -> Fact:
     if phrase.endswith("?"):
         tail = pick(rng, ("", " :)"))
     text = _after(opener, phrase) + tail if not phrase.startswith("I ") else opener + phrase + tail
-    return Fact(text, answer, answer, text)
+    # The bare phrases are what people say most, so all of them are trained on.
+    return Fact(text, answer, answer, text if opener or tail else "bare phrase")
