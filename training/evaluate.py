@@ -169,7 +169,8 @@ def _generate(
     padded = [[0] * (longest - len(prompt)) + prompt for prompt in prompts]
     padding = torch.tensor([longest - len(prompt) for prompt in prompts], device=device)
     size = (shape.layers, len(prompts), shape.kv_heads, longest + limit, shape.head_dim)
-    cache = _Cache(*(torch.zeros(size, dtype=torch.half, device=device) for _ in range(2)))
+    keys, values = (torch.zeros(size, dtype=torch.half, device=device) for _ in range(2))
+    cache = _Cache(keys, values)
     column = _advance(model, torch.tensor(padded, device=device), cache, padding)
     columns = [column]
     done = column == end_id

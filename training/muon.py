@@ -52,12 +52,14 @@ class Muon:
 
     def _step_shape(self, shape: tuple[int, ...], rate: float) -> None:
         """Update the matrices of one shape together, which takes fewer operations."""
-        indices = [i for i, matrix in enumerate(self.matrices) if matrix.shape == shape]
-        matrices = [self.matrices[i] for i in indices]
-        averages = [self.averages[i] for i in indices]
-        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
-        assert len(gradients) == len(matrices)
-        torch._foreach_lerp_(averages, gradients, 1 - self.momentum)
+        matrices, gradients, averages = [], [], []
+        for matrix, average in zip(self.matrices, self.averages, strict=True):
+            if matrix.shape == shape:
+                assert matrix.grad is not None
+                average.lerp_(matrix.grad, 1 - self.momentum)
+                matrices.append(matrix)
+                gradients.append(matrix.grad)
+                averages.append(average)
         mixed = torch.stack(gradients).lerp(torch.stack(averages), self.momentum)
         rows, columns = shape
         updates = _orthogonalize(mixed).mul_(-rate * max(1.0, rows / columns) ** 0.5)

@@ -18,10 +18,10 @@ import logging
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tokenizers import Tokenizer
@@ -139,8 +139,8 @@ def _batches(draws: _Draws, step: int) -> Iterator[Batch]:
     plan = draws.plan
     first, skipped = divmod(step, _STEPS_PER_DRAW)
     last = (plan.steps - 1) // _STEPS_PER_DRAW
-    loader = DataLoader(
-        draws,
+    loader: Iterable[list[Batch]] = DataLoader(
+        cast(Any, draws),
         batch_size=None,
         sampler=range(first, last + 1),
         num_workers=plan.workers,
