@@ -39,7 +39,7 @@ def _request(number: int) -> dict[str, Any]:
     body: dict[str, Any] = {"messages": [{"role": "user", "content": question}]}
     url = "/v1/chat/completions"
     if number % 10 == 3:
-        url, body = "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 1 + number % 9}
+        url, body = "/v1/completions", {"prompt": "Count: 1, 2, 3,", "max_tokens": 1 + number % 9}
     elif number % 10 == 7:
         body["top_p"] = 2
     fields = {"model": "pebble", "temperature": 0, **body}
@@ -104,9 +104,7 @@ def _check_line(number: int, line: dict[str, Any]) -> None:
     if number % 10 == 3:
         completion = Completion.model_validate(body)
         assert completion.usage is not None
-        num_tokens, limit = completion.usage.completion_tokens, 1 + number % 9
-        is_cut_off = completion.choices[0].finish_reason == "length"
-        assert num_tokens == limit if is_cut_off else num_tokens <= limit
+        assert completion.usage.completion_tokens == 1 + number % 9
         return
 
     answer = ChatCompletion.model_validate(body).choices[0].message.content

@@ -122,7 +122,7 @@ async def test_output_is_the_same_with_any_draft_model(
         assert speculative_batched == batched
         accepted = statistics.accepted_tokens / statistics.draft_tokens
         # Drafts ignore grammars, so even drafts of the model itself are not always accepted.
-        assert accepted > (0.8 if directory == bundled_model else 0.3)
+        assert accepted > (0.9 if directory == bundled_model else 0.3)
         assert statistics.free_pages == statistics.total_pages
 
 
@@ -182,4 +182,4 @@ async def test_copied_text_takes_fewer_steps() -> None:
             await complete(engine, **request, max_tokens=100)
             steps.append(engine.statistics().steps)
 
-    assert steps[1] < 0.75 * steps[0]
+    assert steps[1] < 0.7 * steps[0]
