@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -114,6 +115,29 @@ TEST(ThreadPool, UsesAllThreads) {
 
   EXPECT_EQ(inside, 3);
 }
+
+#if defined(__linux__)
+TEST(ThreadPool, WorkersHaveALowerPriorityThanTheirCaller) {
+  const int before = getpriority(PRIO_PROCESS, 0);
+  ThreadPool pool(2);
+  std::atomic<bool> worker_ran{false};
+  std::atomic<int> of_worker{before};
+  const auto caller = std::this_thread::get_id();
+  while (!worker_ran) {
+    pool.Run(2, [&](int) {
+      if (std::this_thread::get_id() == caller) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      } else {
+        of_worker = getpriority(PRIO_PROCESS, 0);
+        worker_ran = true;
+      }
+    });
+  }
+
+  EXPECT_EQ(of_worker, std::min(before + 10, 19));
+  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), before);
+}
+#endif
 
 TEST(ThreadPool, SleepingWorkersWakeUp) {
   ThreadPool pool(2);
