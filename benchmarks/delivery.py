@@ -1,10 +1,12 @@
 """CPU time of one token in Python, from the native core's bytes to the reader's chunk.
 
-    python -m benchmarks.delivery
+    python -m benchmarks.delivery [--whole]
 
 The time covers `drain`, delivery and `async for` over chat completion chunks. A core without a
 model returns prepared bytes in the native format. Each step has one token per stream, and becomes
 ready once all readers have the previous one, so every reader is waiting when its token arrives.
+With `--whole`, completions are not streamed, and each step is ready once the previous one was
+drained.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ _FINISH_LENGTH = 2  # Code of the finish reason "length".
 class PackedCore:
     """Core double that replays steps of prepared records."""
 
-    def __init__(self, num_streams: int, num_steps: int) -> None:
+    def __init__(self, num_streams: int, num_steps: int, *, waits_for_readers: bool) -> None:
+        self._waits_for_readers = waits_for_readers
         self._steps = [_pack_step(num_streams, step, num_steps) for step in range(1, num_steps + 1)]
         self._next_step = 0
         self._num_received = 0
@@ -67,6 +70,9 @@ class PackedCore:
         os.read(self.wake_fd, 1)
         packed = self._steps[self._next_step]
         self._next_step += 1
+        if not self._waits_for_readers and self._next_step < len(self._steps):
+            self.begin()
+
         return unpack_records(packed)
 
     def run(self) -> None:
@@ -123,23 +129,31 @@ def _pack_step(num_streams: int, step: int, num_steps: int) -> bytes:
     return b"".join(header + tail for header in headers)
 
 
-async def measure(num_streams: int, num_steps: int, profile: cProfile.Profile | None) -> float:
+async def measure(
+    num_streams: int, num_steps: int, profile: cProfile.Profile | None, *, whole: bool
+) -> float:
     """Return the CPU seconds per token."""
-    core = PackedCore(num_streams, num_steps)
-    num_chunks = 0
+    core = PackedCore(num_streams, num_steps, waits_for_readers=not whole)
+    num_tokens = 0
+
+    async def read_whole() -> None:
+        nonlocal num_tokens
+        completion = await engine.chat.completions.create(messages=_MESSAGES)
+        assert completion.usage is not None
+        num_tokens += completion.usage.completion_tokens
 
     async def read() -> None:
-        nonlocal num_chunks
+        nonlocal num_tokens
         stream = await engine.chat.completions.create(messages=_MESSAGES, stream=True)
         async for chunk in stream:
             if chunk.choices[0].delta.content:
-                num_chunks += 1
+                num_tokens += 1
                 core.on_token_received()
 
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         async with anyio.create_task_group() as tasks:
             for _ in range(num_streams):
-                tasks.start_soon(read)
+                tasks.start_soon(read_whole if whole else read)
 
             await anyio.wait_all_tasks_blocked()
             if profile is not None:
@@ -152,8 +166,8 @@ async def measure(num_streams: int, num_steps: int, profile: cProfile.Profile | 
         if profile is not None:
             profile.disable()
 
-    assert num_chunks == num_streams * num_steps, "chunks were merged, which costs less"
-    return seconds / num_chunks
+    assert num_tokens == num_streams * num_steps, "chunks were merged, which costs less"
+    return seconds / num_tokens
 
 
 _MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -165,11 +179,14 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=300, help="per stream")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--whole", action="store_true", help="without streams")
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
     for backend in ("asyncio", "trio"):
         profile = cProfile.Profile() if arguments.profile else None
-        run_once = partial(measure, arguments.streams, arguments.tokens, profile)
+        run_once = partial(
+            measure, arguments.streams, arguments.tokens, profile, whole=arguments.whole
+        )
         rounds = [anyio.run(run_once, backend=backend) for _ in range(arguments.rounds)]
         micros = statistics.median(rounds) * 1e6
         sys.stdout.write(f"{backend:8s} {micros:6.2f} us of CPU per token\n")

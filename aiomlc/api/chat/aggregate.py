@@ -4,9 +4,9 @@ from __future__ import annotations
 
 __all__ = ("ChatAccumulator", "aggregate")
 
-from collections.abc import AsyncIterable
 from typing import final
 
+from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.protocol.chat import (
     ChatCompletion,
     ChatCompletionChunk,
@@ -26,13 +26,14 @@ from aiomlc.errors import RequestFailedError
 _STREAM_CUT_OFF = "the stream ended before the completion was finished"
 
 
-async def aggregate(chunks: AsyncIterable[ChatCompletionChunk]) -> ChatCompletion:
+async def aggregate(chunks: ChatCompletionStream) -> ChatCompletion:
     """Return the chat completion that the chunks of one request add up to.
 
     Raises:
         RequestFailedError: If the stream ends before every choice has a finish reason.
     """
     total = ChatAccumulator()
+    chunks.merge_deltas()
     async for chunk in chunks:
         total.add(chunk)
 

@@ -27,7 +27,7 @@ _TEXT_DELTA_FIELDS = {"content"}
 _TEXT_CHOICE_FIELDS = {"index", "delta", "finish_reason"}
 
 
-@hides("put_usage", "receive_batch")
+@hides("merge_deltas", "put_usage", "receive_batch")
 @final
 class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
     """The stream of one chat completion's chunks, as an async iterator for one task.
@@ -87,6 +87,10 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         """Add a chunk with this usage, for a request without choices."""
         fields = {**self._common, "choices": [], "usage": usage}
         self._ready.append(ChatCompletionChunk.model_validate(fields))
+
+    def merge_deltas(self) -> None:
+        """Let many tokens arrive as one chunk, for a reader that needs only the whole output."""
+        self._deltas.merge_deltas()
 
     def _next_delta(self) -> Awaitable[Delta]:
         return self._deltas.__anext__()

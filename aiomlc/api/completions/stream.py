@@ -16,12 +16,14 @@ from aiomlc.api.generation.logprobs import FirstChoiceBuffer, PromptWriter
 from aiomlc.api.observability.metrics import usage_extra
 from aiomlc.api.protocol.completion import Completion, CompletionChoice, CompletionLogprobs
 from aiomlc.api.streams.chunk_stream import ChunkStream
+from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import AiomlcError, RequestFailedError
 from aiomlc.runtime.engine.core_protocol import TokenLogprob
 from aiomlc.runtime.engine.statistics import RequestTiming
 from aiomlc.runtime.engine.stream import Delta, DeltaStream
 
 
+@hides("merge_deltas", "receive_batch")
 @final
 class CompletionStream(ChunkStream[Delta, Completion]):
     """The stream of one request's text completions, as an async iterator for one task.
@@ -72,6 +74,11 @@ class CompletionStream(ChunkStream[Delta, Completion]):
 
     def __repr__(self) -> str:
         return f"<CompletionStream {self.request_id!r} of {len(self._streams)} prompts>"
+
+    def merge_deltas(self) -> None:
+        """Let many tokens arrive as one chunk, for a reader that needs only the whole output."""
+        for stream in self._streams:
+            stream.merge_deltas()
 
     async def _next_delta(self) -> Delta:
         try:
@@ -197,6 +204,7 @@ async def aggregate_completion(chunks: CompletionStream) -> Completion:
     """
     choices: dict[int, list[CompletionChoice]] = {}
     last: Completion | None = None
+    chunks.merge_deltas()
     async for chunk in chunks:
         last = chunk
         for choice in chunk.choices:

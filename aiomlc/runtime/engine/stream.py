@@ -22,6 +22,7 @@ from aiomlc.runtime.engine.core_protocol import Core, Record, TokenLogprob
 from aiomlc.runtime.engine.statistics import RequestTiming
 
 _LOG = logging.getLogger("aiomlc")
+_TOKENS_PER_MERGED_DELTA = 64
 
 
 class Delta(NamedTuple):
@@ -70,6 +71,7 @@ class Mailbox:
     __slots__ = (
         "_arrival",
         "_error",
+        "_is_due",
         "_loop",
         "_make_waiter",
         "_max_unread",
@@ -78,6 +80,7 @@ class Mailbox:
         "_paused",
         "_unread",
         "_unstripped",
+        "_wake_at",
         "ended",
     )
 
@@ -105,6 +108,8 @@ class Mailbox:
         # The choices without text so far, whose text is to start without a space.
         self._unstripped: set[int] = set(range(num_choices)) if strips_leading_space else set()
         self._unread: dict[int, list[Record]] = {}  # By choice; the first has waited longest.
+        self._wake_at = 1
+        self._is_due = False  # Whether a choice has at least `_wake_at` unread tokens.
         self._num_open = num_choices
         self._error: AiomlcError | None = None
         self._arrival: Waiter | None = None  # While the reader waits.
@@ -119,6 +124,7 @@ class Mailbox:
             Whether the choice now has too many unread tokens and must be paused.
         """
         must_pause = False
+        num_unread = 1
         earlier = self._unread.get(choice)
         if earlier is None:
             self._unread[choice] = [record]
@@ -137,8 +143,17 @@ class Mailbox:
             if self._num_open == 0:
                 self._end(None)
 
-        self._wake()
+        if num_unread >= self._wake_at:
+            self._is_due = True
+
+        if self._is_due or self.ended:
+            self._wake()
+
         return must_pause and record.finish_reason is None
+
+    def merge(self) -> None:
+        """Wake the reader only for many tokens of a choice, or at the end."""
+        self._wake_at = min(_TOKENS_PER_MERGED_DELTA, self._max_unread)
 
     def catch_up(self, choice: int) -> bool:
         """Return whether a choice was paused and must be resumed, since its records were read."""
@@ -182,10 +197,10 @@ class Mailbox:
             AiomlcError: If the mailbox was failed. Raised once; later calls return None.
             EngineClosedError: If the running event loop is not the one that fills the mailbox.
         """
-        if self._unread or self.ended:
+        if self._is_due or self.ended:
             await checkpoint()
 
-        while not self._unread and not self.ended:
+        while not self._is_due and not self.ended:
             if self._make_waiter is None:
                 if self._loop is not None:
                     check_loop(self._loop)
@@ -215,6 +230,8 @@ class Mailbox:
         else:
             choice = next(iter(self._unread))
             records = self._unread.pop(choice)
+
+        self._is_due = bool(self._unread)
         last = records[-1]
         text, token_ids, logprobs = last.text, last.token_ids, last.logprobs
         if len(records) > 1:
@@ -287,6 +304,13 @@ class DeltaStream(ReceiveStream[Delta]):
     def __repr__(self) -> str:
         state = "ended" if self._mailbox.ended else "open"
         return f"<DeltaStream {self.request_id!r} {state}>"
+
+    def merge_deltas(self) -> None:
+        """Let many tokens arrive as one delta, for a reader that needs only the whole output.
+
+        A reader that is woken for each token costs the event loop more than what it reads.
+        """
+        self._mailbox.merge()
 
     async def __anext__(self) -> Delta:
         if self._reading:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -154,13 +153,11 @@ async def test_a_delta_without_text_has_empty_content_that_the_json_omits() -> N
 
 
 async def test_aggregating_an_empty_stream_is_an_error() -> None:
-    async def empty_stream() -> AsyncIterator[ChatCompletionChunk]:
-        no_chunks: tuple[ChatCompletionChunk, ...] = ()
-        for chunk in no_chunks:
-            yield chunk
-
-    with pytest.raises(RequestFailedError):
-        await aggregate(empty_stream())
+    async with serve(FakeCore(["Hi"])) as engine:
+        stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+        stream.close()
+        with pytest.raises(RequestFailedError):
+            await aggregate(stream)
 
 
 async def test_receive_batch_returns_all_ready_chunks() -> None:

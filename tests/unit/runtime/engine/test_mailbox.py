@@ -108,3 +108,57 @@ def test_merged_deltas_contain_all_records_in_order(parts: list[tuple[str, bool]
     assert [token for delta in taken for token in delta.token_ids] == list(map(ord, texts))
     assert taken[-1].finish_reason == "stop"
     assert mailbox.take_nowait() is None
+
+
+async def test_merging_reader_is_woken_for_many_tokens_or_at_the_end() -> None:
+    mailbox = Mailbox(2)
+    mailbox.merge()
+    taken: list[tuple[int, str]] = []
+
+    async def read() -> None:
+        while delta := await mailbox.take():
+            taken.append((delta.choice, delta.text))
+
+    async with create_task_group() as tasks:
+        tasks.start_soon(read)
+        for length in range(1, 64):
+            mailbox.put(record("a" * length)._replace(text="a"), 0)
+
+        mailbox.put(record("b", "stop"), 1)
+        await wait_all_tasks_blocked()
+        before = list(taken)
+        mailbox.put(record("a" * 64)._replace(text="a"), 0)
+        await wait_all_tasks_blocked()
+        at_64_tokens = list(taken)
+        mailbox.put(record("a" * 65, "stop")._replace(text="a"), 0)
+
+    assert before == []
+    assert at_64_tokens == [(0, "a" * 64), (1, "b")]
+    assert taken[2:] == [(0, "a")]
+
+
+async def test_merging_reader_is_woken_before_a_choice_would_be_paused_for_good() -> None:
+    mailbox = Mailbox(max_unread=3)
+    mailbox.merge()
+    for text in ("a", "ab", "abc"):
+        mailbox.put(record(text)._replace(text=text[-1]))
+
+    delta = await mailbox.take()
+
+    assert delta is not None
+    assert delta.text == "abc"
+    assert mailbox.catch_up(0)
+
+
+async def test_merging_reader_gets_the_unread_text_and_then_the_error() -> None:
+    mailbox = Mailbox()
+    mailbox.merge()
+    mailbox.put(record("a"))
+    mailbox.fail(EngineDeadError("broken"))
+
+    delta = await mailbox.take()
+
+    assert delta is not None
+    assert delta.text == "a"
+    with pytest.raises(EngineDeadError):
+        await mailbox.take()
