@@ -19,6 +19,9 @@ from aiomlc.serve.server import ServerSettings
 # trio accepts one connection per listener and turn of the event loop. While hundreds of connections
 # are busy, a turn takes milliseconds, and new ones would wait for as many turns as are before them.
 _TRIO_LISTENERS = 8
+# Connections that wait to be accepted. The system drops more of them, and clients try again after a
+# second; hypercorn's default is 100.
+_BACKLOG = 2048
 
 
 async def run_hypercorn(
@@ -31,6 +34,7 @@ async def run_hypercorn(
     # It closes the descriptors, which are of one socket.
     num_listeners = _TRIO_LISTENERS if is_trio else 1
     config.bind = [f"fd://{os.dup(bound.fileno())}" for _ in range(num_listeners)]
+    config.backlog = _BACKLOG
     config.keep_alive_timeout = settings.header_timeout  # Also before the first request.
     config.h11_max_incomplete_size = settings.max_header_size
     config.h2_max_header_list_size = settings.max_header_size
