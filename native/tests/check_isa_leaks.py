@@ -3,6 +3,8 @@
 The linker keeps one copy of an inline function. If a file that is compiled for AVX-512 defines one
 that the portable code calls as well, that copy may run on a processor without AVX-512. So every
 weak symbol of these files must name its own tier, and every global one must be a known entry point.
+The files that were built are checked, and the same compiled without optimization, where fewer
+functions are inlined.
 
     python native/tests/check_isa_leaks.py build/native/compile_commands.json
 """
@@ -10,11 +12,13 @@ weak symbol of these files must name its own tier, and every global one must be 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 _TIER_FILE = re.compile(r"/kernels/.*_(amx|avx2|avx512|avxvnni|i8mm|neon)\.cc$")
@@ -23,32 +27,43 @@ _OWN = re.compile(r"\b(Avx2Lanes|Avx512Lanes|NeonLanes|AmxTiles)\b|^DW\.ref\.")
 _ENTRY_POINT = re.compile(
     r"^aiomlc::(AttendTile\w+\(|\w+RowKernels\(|SplitRowsAvx512\(|(Grouped|Q4Streams|ChannelStreams)\w+\(|kLinear\w+$|kChannel\w+$|kQ4\w+$|kGrouped\w+$|kBF16Amx$)"
 )
-_LEVELS = ("-O0", "-O3")
 
 
 def main(database: Path) -> int:
-    leaks = [
-        f"{Path(entry['file']).name} {level}: {symbol}"
-        for entry in json.loads(database.read_text())
-        if _TIER_FILE.search(entry["file"])
-        for level in _LEVELS
-        for symbol in leaked_symbols(entry, level)
+    entries = [
+        entry for entry in json.loads(database.read_text()) if _TIER_FILE.search(entry["file"])
     ]
+    if not entries:
+        print(f"{database} has no file of a tier")
+        return 1
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        found = list(threads.map(leaked_symbols, entries))
+
+    leaks = [leak for leaks_of_file in found for leak in leaks_of_file]
     print(*leaks, sep="\n")
     return 1 if leaks else 0
 
 
-def leaked_symbols(entry: dict[str, str], level: str) -> list[str]:
-    with tempfile.NamedTemporaryFile(suffix=".o") as compiled:
-        arguments = shlex.split(entry["command"])
-        arguments[arguments.index("-o") + 1] = compiled.name
-        subprocess.run([*arguments, level], cwd=entry["directory"], check=True)
-        listing = subprocess.run(
-            ["nm", "--demangle", "--defined-only", compiled.name],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+def leaked_symbols(entry: dict[str, str]) -> list[str]:
+    arguments = shlex.split(entry["command"])
+    output = arguments.index("-o") + 1
+    built = Path(entry["directory"], arguments[output])
+    with tempfile.NamedTemporaryFile(suffix=".o") as unoptimized:
+        arguments[output] = unoptimized.name
+        subprocess.run([*arguments, "-O0"], cwd=entry["directory"], check=True)
+        symbols = {
+            "as built": _leaks(built),
+            "-O0": _leaks(Path(unoptimized.name)),
+        }
+
+    name = Path(entry["file"]).name
+    return [f"{name} {level}: {symbol}" for level in symbols for symbol in symbols[level]]
+
+
+def _leaks(compiled: Path) -> list[str]:
+    command = ["nm", "--demangle", "--defined-only", str(compiled)]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [symbol for symbol in map(_leak, listing.splitlines()) if symbol is not None]
 
 
