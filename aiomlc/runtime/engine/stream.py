@@ -164,8 +164,14 @@ class Mailbox:
         return not self.ended
 
     def fail(self, error: AiomlcError) -> None:
-        """End with an error, which is raised after the unread records have been read."""
+        """End with an error, which is raised after the unread records have been read.
+
+        A merging reader, which cannot use a part of the output, gets the error at once.
+        """
         if not self.ended:
+            if self._wake_at > 1:
+                self._unread.clear()
+
             self._error = error
             self._end(error)
             self._wake()
