@@ -85,10 +85,14 @@ def test_the_search_finds_pages(
         box.click()
         for words, name in SEARCHES.items():
             expect(found).to_have_text("Type to start searching")
-            # As if pasted: the theme's search reports `pydantic-`, on the way to `pydantic-ai`, as
-            # an invalid query if it is not busy with the letters before it.
-            page.keyboard.insert_text(words)
-            page.keyboard.press("End")
+            if "-" in words:
+                # Pasted: while it is typed, the theme's search reports `pydantic-` as an invalid
+                # query, unless it is still busy with the letters before.
+                page.keyboard.insert_text(words)
+                page.keyboard.press("End")
+            else:
+                page.keyboard.type(words)
+
             expect(found).to_contain_text("matching document")
             # Waits for the words that were typed last.
             link = page.locator(".md-search-result__item a").first

@@ -16,18 +16,6 @@
 namespace aiomlc {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// Without cases that only repeat the same accesses, which took minutes of a sanitized run.
-constexpr int64_t kChunks[] = {3};
-constexpr int kNumThreads[] = {2};
-constexpr int64_t kContexts[] = {1, 511, 513, 1024};
-#else
-constexpr int64_t kChunks[] = {1, 3, 16, 50};
-constexpr int kNumThreads[] = {1, 2, 5};
-// They end near the boundaries of chunks, which are 512 positions long.
-constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
-#endif
-
 /*! \brief One sequence in pages in descending order; every slot after its end is NaN. */
 class PagedSequence {
  public:
@@ -221,7 +209,7 @@ TEST_P(AttentionOfShape, ARowDoesNotDependOnItsChunk) {
     const PagedSequence sequence(shape(), 83, 13);
     const FloatTensor expected = sequence.OutputOfAll(pool_);
 
-    for (const int64_t chunk : kChunks) {
+    for (const int64_t chunk : {1, 3, 16, 50}) {
       FloatTensor output(shape().type, sequence.length() * sequence.row_size());
       for (int64_t begin = 0; begin < sequence.length(); begin += chunk) {
         const AttentionRows rows =
@@ -244,7 +232,7 @@ TEST_P(AttentionOfShape, ARowDependsNeitherOnItsBatchNorOnTheThreads) {
               queries.data() + first.queries().bytes().size());
     const std::vector<AttentionRows> rows{first.Rows(0, 40, 0), second.Rows(0, 21, 40)};
 
-    for (const int threads : kNumThreads) {
+    for (const int threads : {1, 2, 5}) {
       ThreadPool pool(threads);
       FloatTensor output(shape().type, 61 * first.row_size());
       Attend(pool, shape(), rows, queries.data(), output.data());
@@ -316,6 +304,9 @@ INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
                                            Parameters{FloatType::kF16, 16, 71, {9, 2}, true, 0.0f},
                                            Parameters{FloatType::kF16, 256, 2, {}, false, 0.0f},
                                            Parameters{FloatType::kF16, 256, 2, {}, true, 0.0f}));
+
+// Contexts that end near the boundaries of chunks, which are 512 positions long.
+constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
 
 /*! \return The output of rows [begin, end) of a sequence, computed in one call. */
 FloatTensor RowsOf(ThreadPool& pool, const AttentionShape& shape, const PagedSequence& sequence,
