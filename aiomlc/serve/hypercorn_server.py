@@ -19,8 +19,8 @@ from aiomlc.serve.server import ServerSettings
 # trio accepts one connection per listener and turn of the event loop. While hundreds of connections
 # are busy, a turn takes milliseconds, and new ones would wait for as many turns as are before them.
 _TRIO_LISTENERS = 8
-# Connections that wait to be accepted. The system drops more of them, and clients try again after a
-# second; hypercorn's default is 100.
+# Connections that may wait to be accepted. The system drops those beyond, whose clients try again
+# after a second; hypercorn's default is 100.
 _BACKLOG = 2048
 
 

@@ -1,8 +1,10 @@
-"""hypercorn on trio with many connections at once."""
+"""hypercorn with many connections at once."""
 
 from __future__ import annotations
 
 import socket
+import struct
+import sys
 from collections import Counter
 from contextlib import ExitStack
 
@@ -76,3 +78,23 @@ def test_eight_connections_are_accepted_in_one_turn(capfd: pytest.CaptureFixture
     assert sum(turns.accepted.values()) == _CLIENTS
     assert max(turns.accepted.values()) == 8
     assert capfd.readouterr().err.count("Running on") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="TCP_INFO")
+async def test_as_many_connections_wait_to_be_accepted_as_with_uvicorn() -> None:
+    settings = ServerSettings(port=0, access_log=False)
+    stop = anyio.Event()
+    with listen(settings) as bound:
+        bound.listen(1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_hypercorn, _answer, bound, settings, stop)
+            async with await anyio.connect_tcp(*bound.getsockname()) as client:
+                await client.send(_REQUEST)
+                assert (await client.receive()).startswith(b"HTTP/1.1 204")
+
+            # Of a listening socket, `tcpi_sacked` is the limit of the queue.
+            info = bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+            stop.set()
+
+    limit_of_system = int(await anyio.Path("/proc/sys/net/core/somaxconn").read_text())
+    assert struct.unpack_from("I", info, 28)[0] == min(2048, limit_of_system)
