@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kOutputs = 8192;
 constexpr int64_t kInputs = 2048;
 constexpr size_t kTotalBytes = size_t{128} << 20;
-constexpr int64_t kRows[] = {1, 4, 8, 16, 512};
+constexpr int64_t kRows[] = {1, 4, 8, 16, 128, 512};
 
 /*! \brief A cache line. The weights of a model are aligned to it as well. */
 struct alignas(64) Line {
@@ -111,7 +111,7 @@ double Quartile(std::vector<double> values) {
 }
 
 void Compare(ThreadPool& pool, const std::vector<Matrices>& formats, int64_t m) {
-  const size_t calls = m >= 256 ? 13 : 81;
+  const size_t calls = m >= 128 ? 13 : 81;
   std::vector<std::vector<double>> seconds(formats.size());
   for (size_t call = 0; call < calls; ++call) {
     for (size_t i = 0; i < formats.size(); ++i) {

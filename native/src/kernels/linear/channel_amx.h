@@ -28,6 +28,33 @@ inline TileShapes ChannelShapes(int64_t height) {
           .rows = {rows, rows, rows, rows, rows, rows, 16, 16}};
 }
 
+/*!
+ * \brief Brings the next weights to the second-level cache while the panels are multiplied by the
+ * present ones.
+ *
+ * The hardware would begin to load them with the first panels, which wait for them.
+ */
+class NextWeights {
+ public:
+  /*! \param steps The calls of `Prefetch` in which all of the weights are prefetched. */
+  NextWeights(const uint8_t* begin, const uint8_t* end, int64_t steps)
+      : at_(begin), end_(end), step_lines_(((end - begin) / kLine + steps - 1) / steps) {}
+
+  [[gnu::always_inline]] void Prefetch() {
+    for (int64_t line = 0; line < step_lines_ && at_ < end_; ++line, at_ += kLine) {
+      __builtin_prefetch(at_, 0, kSecondLevel);
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  static constexpr int kSecondLevel = 2;
+
+  const uint8_t* at_;
+  const uint8_t* end_;
+  int64_t step_lines_;
+};
+
 /*! \brief Multiplies panels of the same height. */
 template <typename Tiles>
 class ChannelTileKernel {
@@ -35,19 +62,26 @@ class ChannelTileKernel {
   /*! \param block Its rows are panels of `height` rows. */
   static void Run(const LinearBlock& block, int64_t height) {
     Tiles tiles(ChannelShapes(height));
+    const int64_t panel_pairs = (block.row_end - block.row_begin + 2 * height - 1) / (2 * height);
+    const int64_t steps = panel_pairs * ChannelGroupsOf(block.num_inputs);
+    const uint8_t* end = ChannelTileAt(block, block.tile_end);
     // Two panels by two tiles, so that each load of a register serves two products.
     for (int64_t tile = block.tile_begin; tile < block.tile_end; tile += 2) {
       const bool has_second_tile = tile + 1 < block.tile_end;
+      const uint8_t* next = has_second_tile ? ChannelTileAt(block, tile + 2) : end;
+      const int64_t left = end - next;
+      const int64_t pair_bytes = 2 * ChannelTileBytes(block.num_inputs);
+      NextWeights ahead(next, next + (left < pair_bytes ? left : pair_bytes), steps);
       for (int64_t row = block.row_begin; row < block.row_end; row += 2 * height) {
         const bool has_second_panel = row + height < block.row_end;
         if (has_second_tile && has_second_panel) {
-          Multiply<2, 2>(tiles, block, tile, row, height);
+          Multiply<2, 2>(tiles, block, tile, row, height, ahead);
         } else if (has_second_tile) {
-          Multiply<1, 2>(tiles, block, tile, row, height);
+          Multiply<1, 2>(tiles, block, tile, row, height, ahead);
         } else if (has_second_panel) {
-          Multiply<2, 1>(tiles, block, tile, row, height);
+          Multiply<2, 1>(tiles, block, tile, row, height, ahead);
         } else {
-          Multiply<1, 1>(tiles, block, tile, row, height);
+          Multiply<1, 1>(tiles, block, tile, row, height, ahead);
         }
       }
     }
@@ -56,7 +90,7 @@ class ChannelTileKernel {
  private:
   template <int kPanels, int kTiles>
   static void Multiply(Tiles& tiles, const LinearBlock& block, int64_t tile, int64_t row,
-                       int64_t height) {
+                       int64_t height, NextWeights& ahead) {
     const int64_t groups = ChannelGroupsOf(block.num_inputs);
     const int64_t tile_bytes = ChannelTileBytes(block.num_inputs);
     const int64_t panel_bytes = height * ChannelRowBytes(block.num_inputs);
@@ -80,6 +114,7 @@ class ChannelTileKernel {
         tiles.template AddBiasedDots<2, 5, 6>();
       }
       if constexpr (kPanels == 2 && kTiles == 2) tiles.template AddBiasedDots<3, 5, 7>();
+      ahead.Prefetch();
     }
     StoreSums<0>(tiles, block, tile, row, height);
     if constexpr (kTiles == 2) StoreSums<1>(tiles, block, tile + 1, row, height);
