@@ -31,6 +31,11 @@ struct Q4Format {
 
   static const Activations* Panels(const LinearBlock& block) { return block.activations; }
 
+  template <int kSums, typename Tiles>
+  static void Begin(Tiles& tiles, const Weights& /*weights*/) {
+    tiles.template Zero<kSums>();
+  }
+
   template <int kSums, int kA, int kB, typename Tiles>
   static void AddProducts(Tiles& tiles) {
     tiles.template AddDots<kSums, kA, kB>();

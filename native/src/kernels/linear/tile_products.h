@@ -17,6 +17,8 @@
  *   // Reads the groups of a tile: `Unpack(count, weights)` the next ones; `Prefetch(ahead)` the
  *   // one after `ahead` others.
  *   class Reader { Reader(const LinearBlock&, int64_t tile); ... };
+ *   // Set the sums of a register to what `Add` expects without any products.
+ *   template <int kSums, typename Tiles> static void Begin(Tiles&, const Weights&);
  *   template <int kSums, int kA, int kB, typename Tiles> static void AddProducts(Tiles&);
  *   // Add the scaled products of a row.
  *   static __m512 Add(const Weights&, __m512i dot, const Activations&, __m512 sums);
@@ -121,7 +123,7 @@ class TileProducts {
   [[gnu::always_inline]] static void MultiplyGroup(Tiles& tiles,
                                                    const typename Format::Weights& weights) {
     tiles.template Load<kWeights + kTile>(weights.quads, sizeof(weights.quads[0]));
-    tiles.template Zero<kTile>();
+    Format::template Begin<kTile>(tiles, weights);
     Format::template AddProducts<kTile, kActivations, kWeights + kTile>(tiles);
   }
 
