@@ -48,12 +48,13 @@ struct ChannelStep {
 
 /*! \brief Quantize 16 activations. \param count How many there are; the rest are zeros. */
 template <typename Lanes, uint8_t kBias>
-[[gnu::always_inline]] inline void QuantizeSixteen(const ChannelRow& row, int64_t at, float scale,
+[[gnu::always_inline]] inline void QuantizeSixteen(const ChannelRow& row, int64_t at,
+                                                   const ScaleDivisor<Lanes>& scale,
                                                    uint8_t* bytes) {
   const typename Lanes::Vector x =
       LoadActivations<Lanes>(row.x, row.x_type, row.first + at, row.cols - at);
   int8_t values[Lanes::kWidth];
-  Lanes::StoreBytes(values, Lanes::RoundToBytes(Lanes::Div(x, Lanes::Set(scale))));
+  Lanes::StoreBytes(values, scale.Divide(x));
   for (int k = 0; k < Lanes::kWidth; ++k) {
     bytes[k] = static_cast<uint8_t>(static_cast<uint8_t>(values[k]) ^ kBias);
   }
@@ -76,6 +77,7 @@ void QuantizeChannelRow(const ChannelRow& row) {
   scale /= 127.0f;
   __builtin_memcpy(row.scale, &scale, sizeof(scale));
   const bool is_zero = scale == 0 || largest >= kInfinity;
+  const ScaleDivisor<Lanes> divisor(scale);
   uint8_t* bytes = row.bytes;
   for (int64_t k = 0; k < row.cols; k += kChannelGroup, bytes += row.stride) {
     if (is_zero) {
@@ -83,7 +85,7 @@ void QuantizeChannelRow(const ChannelRow& row) {
       continue;
     }
     for (int i = 0; i < kChannelGroup; i += 16) {
-      QuantizeSixteen<Lanes, kBias>(row, k + i, scale, bytes + i);
+      QuantizeSixteen<Lanes, kBias>(row, k + i, divisor, bytes + i);
     }
   }
 }

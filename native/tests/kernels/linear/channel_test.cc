@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,38 @@ TEST_F(ChannelTest, HasTheSameBitsOnAnyNumberOfThreads) {
     const Floats expected = Multiply(1, matrix, packed, x.data(), m);
     for (const int threads : {2, 5}) {
       ExpectSameBits(Multiply(threads, matrix, packed, x.data(), m), expected);
+    }
+  }
+}
+
+TEST_F(ChannelTest, QuantizesToRoundedQuotientsAlsoNextToHalves) {
+  constexpr int64_t kCols = 512;
+  std::minstd_rand random(20);
+  for (int exponent = -148; exponent < 128; ++exponent) {
+    const auto fraction = static_cast<float>(random() % (1u << 23)) * 0x1p-23f;
+    Floats x(kCols, 0.0f);  // The first stays 0: its byte is the tier's bias.
+    x[1] = std::ldexp(1.0f + fraction, exponent);
+    const float scale = ScaleOf(x.data(), kCols);
+    if (scale == 0) continue;
+    for (int64_t half = 0; half < 127; ++half) {
+      const float middle = (static_cast<float>(half) + 0.5f) * scale;
+      x[2 + 3 * half] = middle;
+      x[3 + 3 * half] = -std::nextafter(middle, 0.0f);
+      x[4 + 3 * half] = std::min(std::nextafter(middle, 2 * x[1]), x[1]);
+    }
+    for (const Isa isa : SupportedTiers()) {
+      SetIsa(isa);
+      Bytes bytes(kCols);
+      float actual_scale = 0;
+      ActiveChannelKernels().quantize(
+          {x.data(), FloatType::kF32, 0, kCols, bytes.data(), kChannelGroup, &actual_scale});
+      ASSERT_EQ(actual_scale, scale);
+      for (int64_t k = 0; k < kCols; ++k) {
+        // A subnormal scale is rounded so much that the largest quotients are more than 127.
+        const float expected = std::min(std::nearbyint(x[k] / scale), 127.0f);
+        ASSERT_EQ(static_cast<int8_t>(bytes[k] - bytes[0]), expected)
+            << IsaName(isa) << " " << x[k] << "/" << scale;
+      }
     }
   }
 }
