@@ -62,6 +62,14 @@ void GateBlock(MatrixLayout gate_up, Activation activation, const LinearBlock& b
     float* ups = gates + rows * outputs;
     MultiplyTiles(gate_up, block, tile, outputs, gates);
     MultiplyTiles(gate_up, block, up + tile, outputs, ups);
+    if (inner.form() == RowForm::kFloatRows) {
+      auto* floats = reinterpret_cast<float*>(result) + tile * kTileRows;
+      for (int64_t row = 0; row < rows; ++row) {
+        gate_kernel(gates + row * outputs, ups + row * outputs, outputs,
+                    floats + (block.row_begin + row) * inner.cols());
+      }
+      continue;
+    }
     gate_kernel(gates, ups, rows * outputs, gates);
     for (int64_t panel = block.row_begin; panel < block.row_end; panel += kPanelRows) {
       inner.WriteColumns(gates + (panel - block.row_begin) * outputs,

@@ -141,11 +141,6 @@ void RowLayout::WriteColumns(const float* x, int64_t height, int64_t first, int6
     for (int64_t row = 0; row < height; ++row) {
       QuantizeInt8(x, FloatType::kF32, row * count, {0, height, row}, panel);
     }
-  } else if (form_ == RowForm::kFloatRows) {
-    auto* rows = reinterpret_cast<float*>(panel);
-    for (int64_t row = 0; row < height; ++row) {
-      std::copy_n(x + row * count, count, rows + row * cols_ + first);
-    }
   } else if (is_quantized()) {
     quantize()({x, FloatType::kF32, height, count, GroupsOf(count), 0, height,
                 panel + first_group * group_bytes()});

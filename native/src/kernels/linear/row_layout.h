@@ -39,6 +39,7 @@ class RowLayout {
   RowLayout(MatrixLayout matrix, int64_t cols) : RowLayout(RowFormOf(matrix[0].format), cols) {}
 
   RowForm form() const { return form_; }
+  int64_t cols() const { return cols_; }
   /*! \return Whether rows are quantized. */
   bool is_quantized() const {
     return form_ == RowForm::kGroups || form_ == RowForm::kBiased || form_ == RowForm::kInt8;
