@@ -46,7 +46,7 @@ struct ChannelStep {
 
 // ---- Activations ----
 
-/*! \brief Quantize 16 activations. \param count How many there are; the rest are zeros. */
+/*! \brief Quantize 16 activations from `at` on; zeros after the last column. */
 template <typename Lanes, uint8_t kBias>
 [[gnu::always_inline]] inline void QuantizeSixteen(const ChannelRow& row, int64_t at,
                                                    const ScaleDivisor<Lanes>& scale,

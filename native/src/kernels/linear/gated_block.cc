@@ -62,7 +62,7 @@ void GateBlock(MatrixLayout gate_up, Activation activation, const LinearBlock& b
     float* ups = gates + rows * outputs;
     MultiplyTiles(gate_up, block, tile, outputs, gates);
     MultiplyTiles(gate_up, block, up + tile, outputs, ups);
-    if (inner.form() == RowForm::kFloatRows) {
+    if (inner.form() == RowForm::kFloatRows) {  // Not in panels: written where they belong.
       auto* floats = reinterpret_cast<float*>(result) + tile * kTileRows;
       for (int64_t row = 0; row < rows; ++row) {
         gate_kernel(gates + row * outputs, ups + row * outputs, outputs,

@@ -114,7 +114,7 @@ template <typename Lanes>
 template <typename Lanes>
 class ScaleDivisor {
  public:
-  /*! \param scale Zero only if nothing is divided. */
+  /*! \param scale At least 0; if it is 0 or not finite, nothing may be divided. */
   [[gnu::always_inline]] explicit ScaleDivisor(float scale)
       : has_reciprocal_(scale >= kMinScale),
         scale_(Lanes::Set(scale)),
@@ -129,7 +129,7 @@ class ScaleDivisor {
   }
 
  private:
-  // Of smaller scales, the reciprocal may overflow, and the remainder lose bits.
+  // With smaller scales, the reciprocal may overflow, and the remainder may lose bits.
   static constexpr float kMinScale = 0x1p-100f;
 
   bool has_reciprocal_;

@@ -74,7 +74,7 @@ class RowLayout {
   void CopyRow(const std::byte* source, int64_t row, int64_t height, std::byte* panel) const;
 
   /*!
-   * \brief Write columns [first, first + count) of one panel.
+   * \brief Write columns [first, first + count) of one panel, in any form but kFloatRows.
    * \param x float32[height, count], dense.
    * \param first A multiple of 32. If the layout `has_row_scales`, all columns must be written.
    */
