@@ -8,8 +8,6 @@ namespace aiomlc {
 
 namespace {
 
-// The rows for which unpacking to the cache is too slow.
-constexpr int kFewRows = 8;
 // With fewer rows, memory is the bottleneck rather than arithmetic.
 constexpr int kPairRows = 5;
 
@@ -101,7 +99,7 @@ struct Avx512GroupedKernel {
   template <int kParts, bool kSubtracts>
   static void Run(const LinearBlock& block) {
     const bool is_unsigned = block.tile.code == CodeType::kUnsigned;
-    if (is_unsigned && block.row_end - block.row_begin <= kFewRows) {
+    if (is_unsigned && block.row_end - block.row_begin <= kFewRows<kParts>) {
       return MultiplyFewRows<kParts, kSubtracts, kStreams>(block);
     }
     LinearBlock rest = block;

@@ -2,7 +2,10 @@
  * \file kernels/linear/grouped_rows_avx512.h
  * \brief Products of grouped formats and a few rows, whose unpacked weights stay in registers.
  *
- * Unpacking to the cache takes longer than the products of one row.
+ * Unpacking to the cache takes longer than the products of one row. So do, with a few rows,
+ * subtracting zero points from codes and compensating for the bias of the activations. With one
+ * scale per chunk, the activations become signed once for all tiles, and the codes are the unsigned
+ * operand; zero points are subtracted from the sums as floats, which is exact, too.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */
@@ -15,30 +18,103 @@ namespace aiomlc {
 
 namespace {
 
+// The rows for which unpacking to the cache is too slow.
+template <int kParts>
+constexpr int kFewRows = kParts == 1 ? kPanelRows : 8;
+// The rows that read several streams of weights, as in linear_kernels.h.
+constexpr int kStreamRows = 2;
+// With fewer rows, one tile at a time is faster than a pair where several streams are not read.
+constexpr int kCodePairRows = 5;
+
+/*! \brief Rows of one panel. */
+struct FewRows {
+  const BiasedGroup* x;  //!< The first row.
+  const int8_t* values;  //!< [chunk][row of the panel][input of 32], or null with several parts.
+  int64_t height;        //!< Of the panel.
+
+  /*! \return The rows from another one on; row `height` is in the next chunk. */
+  FewRows From(int64_t row) const {
+    return {x + row, values == nullptr ? nullptr : values + row * kGroupSize, height};
+  }
+};
+
+/*!
+ * \brief A chunk of a tile that has one scale, for signed activations.
+ * \tparam kBits Of an unsigned code.
+ */
+template <int kBits, bool kSubtracts>
+class CodeChunk {
+ public:
+  using Lanes = Avx512Lanes;
+
+  [[gnu::always_inline]] CodeChunk(const GroupedTile& tile,
+                                   const ChunkReader<Avx512GroupedDot, 1>& reader)
+      : scales_(reader.Scales(0)), minima_(scales_), zeros_(scales_) {
+    ReadCodes<kBits>(reader.codes(), codes_);
+    if constexpr (kSubtracts) minima_ = reader.NegativeMinima(0, scales_);
+    if constexpr (!kHasZeros) return;
+    if (kBits == 8) {
+      zeros_ = Lanes::Set(-static_cast<float>(kByteBias));
+    } else if (tile.zero == ZeroType::kPoints) {
+      zeros_ = Lanes::Sub(Lanes::Set(0.0f), Lanes::Load(reader.zeros(0)));
+    } else {
+      zeros_ = Lanes::Set(-static_cast<float>(tile.constant));
+    }
+  }
+
+  /*! \brief Add the products of a quad. \param four Its activations, repeated. */
+  [[gnu::always_inline]] __m512i AddQuad(int quad, __m512i four, __m512i dot) const {
+    return _mm512_dpbusd_epi32(dot, reinterpret_cast<const __m512i&>(codes_[quad]), four);
+  }
+
+  /*! \brief Add the scaled products of a row. \param dot Of all quads. */
+  [[gnu::always_inline]] Lanes::Vector Add(__m512i dot, const BiasedGroup& x,
+                                           Lanes::Vector sums) const {
+    Lanes::Vector product = Lanes::ToFloat({dot});
+    if constexpr (kHasZeros) product = Lanes::Fma(zeros_, Lanes::Set(x.value_sum), product);
+    sums = Lanes::Fma(product, Lanes::Mul(scales_, Lanes::Set(x.scale)), sums);
+    if constexpr (kSubtracts) sums = Lanes::Fma(minima_, Lanes::Set(x.sum), sums);
+    return sums;
+  }
+
+ private:
+  // Minima are subtracted from the sums instead. Those of codes of 8 bits are for codes minus 128.
+  static constexpr bool kHasZeros = !kSubtracts || kBits == 8;
+
+  Codes<64>::Words codes_[kQuads];
+  Lanes::Vector scales_, minima_, zeros_;  // The minima and zeros with the opposite sign.
+};
+
 /*! \brief Multiplies kRows rows of a panel by one tile. \tparam kBits Of an unsigned code. */
 template <int kBits, int kParts, bool kSubtracts>
 struct Avx512FewRows {
   using Lanes = Avx512Lanes;
   using Reader = ChunkReader<Avx512GroupedDot, kParts>;
+  /*! \brief Whether the kernel reads `FewRows::values`. */
+  static constexpr bool kIsSigned = kParts == 1;
 
   template <int kRows, int kTiles>
-  static void Run(const LinearBlock& block, int64_t tile, int64_t row, PanelCursor at) {
+  static void Run(const LinearBlock& block, int64_t tile, int64_t row, FewRows rows) {
     constexpr int kDistance = kTiles == 1 ? kPrefetchDistance : kPrefetchDistancePerStream;
     const int64_t chunks = GroupsOf(block.num_inputs);
-    const BiasedGroup* x = block.biased + at.panel * chunks + at.row;
     Reader reader(block.tile, GroupedTileAt(block, tile));
     const int64_t tile_bytes = GroupedTileAt(block, tile + 1) - GroupedTileAt(block, tile);
     Lanes::Vector sums[kTiles][kRows];
     for (auto& of_tile : sums) {
       for (Lanes::Vector& sum : of_tile) sum = Lanes::Set(0.0f);
     }
-    for (int64_t chunk = 0; chunk < chunks; ++chunk, x += at.height, reader.Next()) {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk, reader.Next()) {
 #pragma GCC unroll 4
       for (int t = 0; t < kTiles; ++t) {
         const Reader of_tile = reader.After(t * tile_bytes);
         of_tile.PrefetchCodes(of_tile.codes() + kDistance);
-        AddChunk<kRows>(block.tile, of_tile, x, sums[t]);
+        if constexpr (kIsSigned) {
+          AddSignedChunk<kRows>(block.tile, of_tile, rows, sums[t]);
+        } else {
+          AddChunk<kRows>(block.tile, of_tile, rows.x, sums[t]);
+        }
       }
+      rows = rows.From(rows.height);
     }
     for (int t = 0; t < kTiles; ++t) {
       for (int r = 0; r < kRows; ++r) StoreOutputs<Lanes>(block, row + r, tile + t, sums[t][r]);
@@ -47,6 +123,26 @@ struct Avx512FewRows {
 
  private:
   static constexpr int kPartQuads = kQuads / kParts;
+
+  /*! \brief `AddChunk` with signed activations, for a chunk with one scale. */
+  template <int kRows>
+  [[gnu::always_inline]] static void AddSignedChunk(const GroupedTile& tile, const Reader& reader,
+                                                    const FewRows& rows,
+                                                    Lanes::Vector (&sums)[kRows]) {
+    const CodeChunk<kBits, kSubtracts> chunk(tile, reader);
+    // GCC would keep the activations of all rows for the next tile, on the stack.
+    const int8_t* values = rows.values;
+    asm("" : "+r"(values));
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      __m512i dot = _mm512_setzero_si512();
+#pragma GCC unroll 8
+      for (int i = 0; i < kQuads; ++i) {
+        dot = chunk.AddQuad(i, BroadcastFour(values + r * kGroupSize + 4 * i), dot);
+      }
+      sums[r] = chunk.Add(dot, rows.x[r], sums[r]);
+    }
+  }
 
   /*! \brief Add the products of the reader's chunk to the sums of the rows. */
   template <int kRows>
@@ -107,37 +203,118 @@ struct Avx512FewRows {
   }
 };
 
-/*! \brief Computes a few rows, as in decoding. \tparam kStreams The tiles of one row at a time. */
+/*!
+ * \brief Multiplies the rows of a panel by two adjacent tiles, so that each loaded activation is
+ * used twice.
+ *
+ * The codes fill the registers, so the sums stay in the first-level cache, as with q4.
+ */
+template <int kBits, bool kSubtracts>
+struct Avx512PairOfFewRows {
+  static void Run(const LinearBlock& block, int64_t tile, int64_t row, int64_t count,
+                  FewRows rows) {
+    using Chunk = CodeChunk<kBits, kSubtracts>;
+    using Reader = ChunkReader<Avx512GroupedDot, 1>;
+    const int64_t chunks = GroupsOf(block.num_inputs);
+    Reader left(block.tile, GroupedTileAt(block, tile));
+    Reader right(block.tile, GroupedTileAt(block, tile + 1));
+    alignas(64) float sums[kFewRows<1>][2][kTileRows] = {};
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      left.PrefetchCodes(left.codes() + kPrefetchDistancePerStream);
+      right.PrefetchCodes(right.codes() + kPrefetchDistancePerStream);
+      const Chunk left_chunk(block.tile, left);
+      const Chunk right_chunk(block.tile, right);
+      const int8_t* values = rows.values;
+#pragma GCC unroll 1
+      for (int64_t r = 0; r < count; ++r, values += kGroupSize) {
+        __m512i left_dot = _mm512_setzero_si512();
+        __m512i right_dot = _mm512_setzero_si512();
+#pragma GCC unroll 8
+        for (int i = 0; i < kQuads; ++i) {
+          const __m512i four = BroadcastFour(values + 4 * i);
+          left_dot = left_chunk.AddQuad(i, four, left_dot);
+          right_dot = right_chunk.AddQuad(i, four, right_dot);
+        }
+        float* sum = sums[r][0];
+        _mm512_store_ps(sum, left_chunk.Add(left_dot, rows.x[r], {_mm512_load_ps(sum)}).all);
+        sum = sums[r][1];
+        _mm512_store_ps(sum, right_chunk.Add(right_dot, rows.x[r], {_mm512_load_ps(sum)}).all);
+      }
+      left.Next();
+      right.Next();
+      rows = rows.From(rows.height);
+    }
+    for (int64_t r = 0; r < count; ++r) {
+      for (int t = 0; t < 2; ++t) StoreSums(block, row + r, tile + t, _mm512_load_ps(sums[r][t]));
+    }
+  }
+};
+
+/*! \return The signed values of the chunks of a panel, in their order. */
+inline const int8_t* SignedValues(const BiasedGroup* x, int64_t count) {
+  const __m256i bias = _mm256_set1_epi8(static_cast<char>(kByteBias));
+  auto* values = reinterpret_cast<__m256i*>(KernelScratch(count * kGroupSize));
+  for (int64_t i = 0; i < count; ++i) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x[i].bytes));
+    _mm256_store_si256(values + i, _mm256_xor_si256(bytes, bias));
+  }
+  return reinterpret_cast<const int8_t*>(values);
+}
+
+/*! \brief Compute `count` rows of a panel for one tile. */
+template <typename Kernel>
+void MultiplyFewRowsOfTile(const LinearBlock& block, int64_t tile, int64_t row, int64_t count,
+                           const FewRows& rows) {
+  for (int64_t done = 0; done < count;) {
+    const int64_t left = count - done;
+    if (left >= 8) {
+      Kernel::template Run<8, 1>(block, tile, row + done, rows.From(done));
+      done += 8;
+    } else if (left >= 4) {
+      Kernel::template Run<4, 1>(block, tile, row + done, rows.From(done));
+      done += 4;
+    } else if (left >= 2) {
+      Kernel::template Run<2, 1>(block, tile, row + done, rows.From(done));
+      done += 2;
+    } else {
+      Kernel::template Run<1, 1>(block, tile, row + done, rows.From(done));
+      done += 1;
+    }
+  }
+}
+
+/*! \brief Computes a few rows, as in decoding. \tparam kStreams The tiles at a time, or 1. */
 template <int kBits, int kParts, bool kSubtracts, int kStreams>
 void MultiplyFewRows(const LinearBlock& block) {
   using Kernel = Avx512FewRows<kBits, kParts, kSubtracts>;
-  int64_t tile = block.tile_begin;
-  if constexpr (kStreams > 1) {
-    if (block.row_end - block.row_begin == 1) {
-      const PanelCursor at = PanelOf(block.row_begin, block.row_end);
-      for (; tile + kStreams <= block.tile_end; tile += kStreams) {
-        Kernel::template Run<1, kStreams>(block, tile, block.row_begin, at);
+  constexpr int kMinPairRows = kStreams > 1 ? kStreamRows + 1 : kCodePairRows;
+  const int64_t chunks = GroupsOf(block.num_inputs);
+  for (int64_t row = block.row_begin; row < block.row_end;) {
+    const PanelCursor at = PanelOf(row, block.row_end);
+    const int64_t count = at.height - at.row;
+    FewRows rows = {block.biased + at.panel * chunks, nullptr, at.height};
+    if constexpr (Kernel::kIsSigned) rows.values = SignedValues(rows.x, at.height * chunks);
+    rows = rows.From(at.row);
+    int64_t tile = block.tile_begin;
+    if constexpr (kStreams > 1) {
+      static_assert(kStreamRows == 2);
+      for (; count <= kStreamRows && tile + kStreams <= block.tile_end; tile += kStreams) {
+        if (count == 1) {
+          Kernel::template Run<1, kStreams>(block, tile, row, rows);
+        } else {
+          Kernel::template Run<2, kStreams>(block, tile, row, rows);
+        }
       }
     }
-  }
-  for (; tile < block.tile_end; ++tile) {
-    for (int64_t row = block.row_begin; row < block.row_end;) {
-      const PanelCursor at = PanelOf(row, block.row_end);
-      const int64_t left = at.height - at.row;
-      if (left >= 8) {
-        Kernel::template Run<8, 1>(block, tile, row, at);
-        row += 8;
-      } else if (left >= 4) {
-        Kernel::template Run<4, 1>(block, tile, row, at);
-        row += 4;
-      } else if (left >= 2) {
-        Kernel::template Run<2, 1>(block, tile, row, at);
-        row += 2;
-      } else {
-        Kernel::template Run<1, 1>(block, tile, row, at);
-        row += 1;
+    if constexpr (Kernel::kIsSigned) {
+      for (; count >= kMinPairRows && tile + 2 <= block.tile_end; tile += 2) {
+        Avx512PairOfFewRows<kBits, kSubtracts>::Run(block, tile, row, count, rows);
       }
     }
+    for (; tile < block.tile_end; ++tile) {
+      MultiplyFewRowsOfTile<Kernel>(block, tile, row, count, rows);
+    }
+    row += count;
   }
 }
 

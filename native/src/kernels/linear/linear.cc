@@ -28,7 +28,8 @@ constexpr int64_t kTileBlock = 4;
 int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 int64_t RoundUp(int64_t value, int64_t unit) { return CeilDivide(value, unit) * unit; }
 
-thread_local AlignedBuffer scratch;
+thread_local AlignedBuffer scratch;         // Activations for the tasks of all threads.
+thread_local AlignedBuffer kernel_scratch;  // Of one task.
 
 #if defined(__x86_64__) || defined(__aarch64__)
 LinearKernels With(LinearKernels kernels, void (*q4)(const LinearBlock&),
@@ -236,6 +237,10 @@ ChannelKernels ActiveChannelKernels() {
   if (ActiveIsa() == Isa::kNeon) return kChannelNeon;
 #endif
   return kChannelPortable;
+}
+
+std::byte* KernelScratch(int64_t bytes) {
+  return kernel_scratch.Reserve(static_cast<size_t>(bytes));
 }
 
 void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,

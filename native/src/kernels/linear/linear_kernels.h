@@ -10,6 +10,7 @@
 #ifndef AIOMLC_KERNELS_LINEAR_LINEAR_KERNELS_H_
 #define AIOMLC_KERNELS_LINEAR_LINEAR_KERNELS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/linear/grouped_tile.h"
@@ -110,6 +111,13 @@ struct LinearKernels {
   void (*grouped)(const LinearBlock&);
   void (*split)(const SplitBlock&) = nullptr;  //!< If not null, the bf16 kernel reads parts.
 };
+
+/*!
+ * \brief Return memory for what a kernel computes once for all tiles of a block.
+ *
+ * It is aligned to cache lines, belongs to the thread, and is valid until the thread's next call.
+ */
+std::byte* KernelScratch(int64_t bytes);
 
 /*! \brief Copy one row of a packed embedding table into float32[hidden]. */
 void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t row, float* out);
