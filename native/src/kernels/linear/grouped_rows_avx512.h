@@ -2,10 +2,10 @@
  * \file kernels/linear/grouped_rows_avx512.h
  * \brief Products of grouped formats and a few rows, whose unpacked weights stay in registers.
  *
- * Unpacking to the cache takes longer than the products of one row. So do, with a few rows,
- * subtracting zero points from codes and compensating for the bias of the activations. With one
- * scale per chunk, the activations become signed once for all tiles, and the codes are the unsigned
- * operand; zero points are subtracted from the sums as floats, which is exact, too.
+ * Unpacking to the cache takes longer than the products of one row. Subtracting zero points from
+ * codes and compensating for the bias of the activations takes as long as the products of two rows.
+ * So with one scale per chunk, the activations become signed once for all tiles, and the codes are
+ * the unsigned operand; zero points are subtracted from the sums as floats, which is exact, too.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */
@@ -21,7 +21,7 @@ namespace {
 // The rows for which unpacking to the cache is too slow.
 template <int kParts>
 constexpr int kFewRows = kParts == 1 ? kPanelRows : 8;
-// The rows that read several streams of weights, as in linear_kernels.h.
+// At most as many rows read several streams of weights at a time: see linear_kernels.h.
 constexpr int kStreamRows = 2;
 // With fewer rows, one tile at a time is faster than a pair where several streams are not read.
 constexpr int kCodePairRows = 5;
@@ -78,7 +78,7 @@ class CodeChunk {
   }
 
  private:
-  // Minima are subtracted from the sums instead. Those of codes of 8 bits are for codes minus 128.
+  // With minima there are no zero points, except with 8 bits: these minima are of codes minus 128.
   static constexpr bool kHasZeros = !kSubtracts || kBits == 8;
 
   Codes<64>::Words codes_[kQuads];
