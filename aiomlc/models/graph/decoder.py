@@ -41,6 +41,7 @@ class Decoder(Module):
                 config.vocab_size,
                 bias=config.traits.head_bias,
                 out_dtype="float32",
+                computes_logits=True,
             )
         self.logit_scale: Scale | None = _build_scale(config.logit_scale)
 

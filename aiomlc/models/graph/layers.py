@@ -35,13 +35,22 @@ from aiomlc.models.graph.module import Module
 class Linear(Module):
     """`x @ weight.T + bias`; reads any float type, computes in float32, writes `out_dtype`.
 
-    With `keep_float32`, the weights are float32 in every quantization.
+    With `keep_float32`, the weights are float32 in every quantization. With `computes_logits`, the
+    rows are those whose logits are needed, which are few.
     """
 
     def __init__(
-        self, inputs: int, outputs: int, *, bias: bool, out_dtype: str, keep_float32: bool = False
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        bias: bool,
+        out_dtype: str,
+        keep_float32: bool = False,
+        computes_logits: bool = False,
     ) -> None:
         super().__init__()
+        self.computes_logits: bool = computes_logits
         self.keep_float32: bool = keep_float32
         self.inputs = inputs
         self.outputs = outputs

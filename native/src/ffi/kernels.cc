@@ -59,7 +59,7 @@ void CallEmbed(TensorView ids, TensorView packed, ffi::Shape layout, TensorView 
   }
 }
 
-void CallLinear(const char* name, const TensorView& x, const TensorView& packed,
+void CallLinear(const char* name, RowUse use, const TensorView& x, const TensorView& packed,
                 const ffi::Shape& layout, const TensorView* bias, const TensorView& out) {
   const TensorArguments args(name);
   const LayoutArgument matrix(args, "layout", layout);
@@ -71,7 +71,7 @@ void CallLinear(const char* name, const TensorView& x, const TensorView& packed,
   Linear(ThreadPool::Current(), matrix.layout(), matrix.Packed(packed, "packed", in_shape.size),
          in_shape.size, args.Floats(x, "x", x_type), x_type, in_shape.rows,
          bias == nullptr ? nullptr : args.Data<float>(*bias, "bias"),
-         args.Floats(out, "out", out_type), out_type);
+         args.Floats(out, "out", out_type), out_type, use);
 }
 
 void CallRmsNorm(TensorView x, TensorView weight, double eps, TensorView out) {
@@ -269,19 +269,21 @@ void CallGatherColumns(TensorView x, TensorView order, TensorView out) {
                 shape.size, args.Floats(out, "out", type));
 }
 
-void DefineLinear() {
-  constexpr const char* kPlain = "aiomlc.cpu.linear";
-  constexpr const char* kBias = "aiomlc.cpu.linear_bias";
+void DefineLinear(const char* plain, const char* with_bias, RowUse use) {
   refl::GlobalDef()
-      .def("aiomlc.cpu.embed", CallEmbed)
-      .def(kPlain, [](TensorView x, TensorView packed, ffi::Shape layout,
-                      TensorView out) { CallLinear(kPlain, x, packed, layout, nullptr, out); })
-      .def(kBias, [](TensorView x, TensorView packed, ffi::Shape layout, TensorView bias,
-                     TensorView out) { CallLinear(kBias, x, packed, layout, &bias, out); });
+      .def(plain,
+           [plain, use](TensorView x, TensorView packed, ffi::Shape layout, TensorView out) {
+             CallLinear(plain, use, x, packed, layout, nullptr, out);
+           })
+      .def(with_bias, [with_bias, use](TensorView x, TensorView packed, ffi::Shape layout,
+                                       TensorView bias, TensorView out) {
+        CallLinear(with_bias, use, x, packed, layout, &bias, out);
+      });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  DefineLinear();
+  DefineLinear("aiomlc.cpu.linear", "aiomlc.cpu.linear_bias", RowUse::kAll);
+  DefineLinear("aiomlc.cpu.logits", "aiomlc.cpu.logits_bias", RowUse::kLogits);
   DefineLayerNorms();
   DefineActivation("aiomlc.cpu.gelu", Gelu);
   DefineActivation("aiomlc.cpu.gelu_tanh", GeluTanh);
@@ -291,6 +293,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("aiomlc.matrix_format_code",
            [](const ffi::String& name) { return MatrixFormatOf(name).Packed(); })
+      .def("aiomlc.cpu.embed", CallEmbed)
       .def("aiomlc.cpu.rms_norm", CallRmsNorm)
       .def("aiomlc.cpu.add_rms_norm", CallAddRmsNorm)
       .def("aiomlc.cpu.packed_attention", CallPackedAttention)

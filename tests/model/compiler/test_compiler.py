@@ -136,6 +136,16 @@ def test_a_layer_calls_the_most_fused_kernels_of_its_format(
     assert calls[0] - calls[1] == three_layers
 
 
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize("function", ["batch_prefill", "batch_decode"])
+def test_float_logits_are_computed_once_by_the_kernel_for_few_rows(
+    function: str, is_tied: bool
+) -> None:
+    calls = _calls("q0bf16", tie_word_embeddings=is_tied)[function]
+
+    assert calls["aiomlc.cpu.logits"] == 1
+
+
 def test_a_function_unpacks_only_the_parameters_that_it_reads() -> None:
     calls = _calls("q4f16_1", num_hidden_layers=4)
 

@@ -157,6 +157,25 @@ def test_linear_adds_the_bias(
 
 
 @FORMATS
+def test_logits_are_those_of_a_linear_layer_in_any_batch(
+    name: str, pack: Packer, round_input: Callable[[Array], Array]
+) -> None:
+    packed, weights = pack(random(37, 75))
+    x, bias, together = random(33, 75, seed=1), random(37, seed=2), empty(33, 37)
+    call("logits_bias", x, packed, layout((name, 37)), bias, together)
+    assert_close(together, weights, round_input(x), bias)
+
+    without_bias = empty(33, 37)
+    call("logits", x, packed, layout((name, 37)), without_bias)
+    assert_close(without_bias, weights, round_input(x))
+
+    for row in range(33):
+        alone = empty(1, 37)
+        call("logits", x[row : row + 1], packed, layout((name, 37)), alone)
+        np.testing.assert_array_equal(alone[0], without_bias[row])
+
+
+@FORMATS
 def test_linear_supports_float16_inputs_and_outputs(
     name: str, pack: Packer, round_input: Callable[[Array], Array]
 ) -> None:

@@ -64,8 +64,8 @@ LinearKernels KernelsOfAmx() {
   if (trial.q4) kernels.q4 = kQ4Amx;
   if (trial.grouped) kernels.grouped = kGroupedAmx;
   if (trial.bf16) {
-    kernels.bf16 = kBF16Amx;
     kernels.split = SplitRowsAvx512;
+    kernels.bf16_parts = kBF16Amx;
   }
   return kernels;
 }
@@ -142,8 +142,8 @@ const std::byte* Panels(ThreadPool& pool, const RowLayout& layout, const void* x
   return FloatPanels(pool, x, x_type, rows, cols);
 }
 
-/*! \return The active kernel of a format. */
-void (*KernelOf(MatrixFormat format))(const LinearBlock&) {
+/*! \return The active kernel of a format that reads the activations of a block. */
+void (*KernelOf(MatrixFormat format, const LinearBlock& block))(const LinearBlock&) {
   const LinearKernels& kernels = ActiveLinearKernels();
   switch (format.family) {
     case WeightFormat::kF32:
@@ -151,7 +151,7 @@ void (*KernelOf(MatrixFormat format))(const LinearBlock&) {
     case WeightFormat::kF16:
       return kernels.f16;
     case WeightFormat::kBF16:
-      return kernels.bf16;
+      return block.parts == nullptr ? kernels.bf16 : kernels.bf16_parts;
     case WeightFormat::kQ4:
       return kernels.q4;
     case WeightFormat::kChannel:
@@ -302,7 +302,7 @@ void MultiplySegments(MatrixLayout layout, const LinearBlock& block, int64_t fir
       part.tile_end = end - begin;
       if (block.bias != nullptr) part.bias = block.bias + column;
       part.out = static_cast<std::byte*>(block.out) + column * FloatBytes(block.out_type);
-      KernelOf(format)(part);
+      KernelOf(format, part)(part);
     }
     packed += PackedMatrixBytes(format, rows, block.num_inputs);
     first_tile += tiles;
@@ -312,7 +312,7 @@ void MultiplySegments(MatrixLayout layout, const LinearBlock& block, int64_t fir
 
 void Linear(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t num_inputs,
             const void* x, FloatType x_type, int64_t num_rows, const float* bias, void* out,
-            FloatType out_type) {
+            FloatType out_type, RowUse use) {
   if (num_rows <= 0) return;
   LinearBlock whole = {};
   whole.packed = packed;
@@ -324,7 +324,7 @@ void Linear(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t n
     size_t count = 1;
     while (count < layout.size() && HasOneRowForm(layout.first(count + 1))) ++count;
     const MatrixLayout run = layout.first(count);
-    const RowLayout rows(run, num_inputs);
+    const RowLayout rows(RowFormOf(run[0].format, use), num_inputs);
     rows.SetActivations(Panels(pool, rows, x, x_type, num_rows, num_inputs), whole);
     whole.tile_end = TilesOf(run);
     whole.num_outputs = RowsOf(run);

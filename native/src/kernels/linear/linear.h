@@ -5,7 +5,7 @@
  * Every output element is computed with the same sequence of float operations, independent of the
  * batch, the number of threads and the instruction set, so its bits depend only on its row. The one
  * exception: with bf16 weights, the AMX tier gives other bits than the other tiers, with the same
- * accuracy.
+ * accuracy (not for RowUse::kLogits).
  */
 #ifndef AIOMLC_KERNELS_LINEAR_LINEAR_H_
 #define AIOMLC_KERNELS_LINEAR_LINEAR_H_
@@ -40,6 +40,12 @@ void PackMatrixF32(WeightFormat format, const float* weights, int64_t rows, int6
 void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t rows, int64_t cols,
                   int64_t row_begin, int64_t row_end, void* packed);
 
+/*! \brief The rows that a matrix is multiplied by. All of them must use the same kernels. */
+enum class RowUse : uint8_t {
+  kAll,    //!< Of all tokens.
+  kLogits  //!< Of the tokens whose logits are computed, which are few.
+};
+
 /*!
  * \brief Compute out[i, n] = bias[n] + sum over k of x[i, k] * weight[n, k].
  *
@@ -50,10 +56,11 @@ void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t row
  * \param num_inputs The number of inputs.
  * \param num_rows The number of rows of x and out.
  * \param bias float32[outputs], or null.
+ * \param use The kernels for bf16 weights on AMX: tile registers for kAll, AVX-512 for kLogits.
  */
 void Linear(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t num_inputs,
             const void* x, FloatType x_type, int64_t num_rows, const float* bias, void* out,
-            FloatType out_type);
+            FloatType out_type, RowUse use = RowUse::kAll);
 
 /*! \brief `Linear` with a matrix of one segment. */
 void Linear(ThreadPool& pool, MatrixFormat format, const void* packed, int64_t num_outputs,

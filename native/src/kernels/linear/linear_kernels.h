@@ -92,7 +92,7 @@ struct LinearBlock {
   const ActivationGroup* activations;  //!< The panels of all rows; q4 only.
   const BiasedGroup* biased;           //!< The panels of all rows; grouped formats only.
   const float* x;                      //!< The panels of all rows; float formats only.
-  const uint16_t* parts;               //!< Replaces x if the tier has a `split` kernel; bf16 only.
+  const uint16_t* parts;               //!< Replaces x for `LinearKernels::bf16_parts`.
   const float* bias;                   //!< May be null.
   void* out;                           //!< [rows, num_outputs] of `out_type`.
   int64_t out_stride;                  //!< The elements from a row of `out` to the next.
@@ -105,11 +105,13 @@ struct LinearKernels {
   void (*quantize)(const QuantizeBlock&);         //!< Writes ActivationGroup.
   void (*quantize_biased)(const QuantizeBlock&);  //!< Writes BiasedGroup.
   void (*q4)(const LinearBlock&);
-  void (*bf16)(const LinearBlock&);
+  void (*bf16)(const LinearBlock&);  //!< Reads floats.
   void (*f16)(const LinearBlock&);
   void (*f32)(const LinearBlock&);
   void (*grouped)(const LinearBlock&);
-  void (*split)(const SplitBlock&) = nullptr;  //!< If not null, the bf16 kernel reads parts.
+  // For bf16 weights and many rows; both may be null.
+  void (*split)(const SplitBlock&) = nullptr;
+  void (*bf16_parts)(const LinearBlock&) = nullptr;
 };
 
 /*!

@@ -36,7 +36,7 @@ void Transpose(const float* x, int64_t height, int64_t count, float* target) {
 
 }  // namespace
 
-RowForm RowFormOf(MatrixFormat format) {
+RowForm RowFormOf(MatrixFormat format, RowUse use) {
   switch (format.family) {
     case WeightFormat::kQ4:
       return RowForm::kGroups;
@@ -45,6 +45,7 @@ RowForm RowFormOf(MatrixFormat format) {
     case WeightFormat::kChannel:
       return RowForm::kInt8;
     case WeightFormat::kBF16:
+      if (use == RowUse::kLogits) return RowForm::kFloats;
       return ActiveLinearKernels().split == nullptr ? RowForm::kFloats : RowForm::kParts;
     case WeightFormat::kF32:
     case WeightFormat::kF16:

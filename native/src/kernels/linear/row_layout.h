@@ -24,8 +24,12 @@ enum class RowForm {
   kFloatRows  //!< Row-major floats, which no kernel reads: see `RowLayout::Columns`.
 };
 
-/*! \return What the active kernel of a format reads. */
-RowForm RowFormOf(MatrixFormat format);
+/*!
+ * \return What the active kernel of a format reads.
+ *
+ * AMX reads the parts of bf16 activations, which take longer than floats for a few rows.
+ */
+RowForm RowFormOf(MatrixFormat format, RowUse use = RowUse::kAll);
 
 /*! \return Whether the active kernels of all segments read the same. */
 bool HasOneRowForm(MatrixLayout layout);

@@ -398,6 +398,33 @@ TEST_F(LinearAmxBF16Test, LinearOnTheAmxTierHasTheBitsOfTheKernelOnAnyNumberOfTh
   }
 }
 
+TEST_F(LinearAmxBF16Test, LogitsHaveTheBitsOfAvx512AndAreSeparateFromOtherSegments) {
+  constexpr int64_t kOutputs = 96, kInputs = 200;
+  constexpr MatrixSegment kSegments[] = {{WeightFormat::kBF16, 48}, {WeightFormat::kF32, 48}};
+  const Floats weights = RandomFloats(kOutputs * kInputs, 14, 0.05f);
+  std::vector<uint8_t> packed(PackedMatrixBytes(kSegments, kInputs));
+  PackMatrixF32(WeightFormat::kBF16, weights.data(), 48, kInputs, 0, 48, packed.data());
+  PackMatrixF32(WeightFormat::kF32, weights.data() + 48 * kInputs, 48, kInputs, 0, 48,
+                packed.data() + PackedMatrixBytes(WeightFormat::kBF16, 48, kInputs));
+  ThreadPool pool(2);
+  for (const int64_t rows : kBatches) {
+    const Floats x = RandomFloats(rows * kInputs, 15);
+    const auto multiply = [&](Isa isa, RowUse use) {
+      const TierScope scope(isa);
+      Floats out(rows * kOutputs);
+      Linear(pool, kSegments, packed.data(), kInputs, x.data(), FloatType::kF32, rows, nullptr,
+             out.data(), FloatType::kF32, use);
+      return out;
+    };
+    const Floats expected = multiply(Isa::kAvx512, RowUse::kAll);
+    EXPECT_EQ(multiply(Isa::kAvx512, RowUse::kLogits), expected) << rows << " rows";
+    if (SupportedIsa() < Isa::kAmx) continue;
+    EXPECT_EQ(multiply(Isa::kAmx, RowUse::kLogits), expected) << rows << " rows";
+    // Otherwise the test would compare a kernel with itself.
+    if (AmxTrialResult().bf16) EXPECT_NE(multiply(Isa::kAmx, RowUse::kAll), expected);
+  }
+}
+
 }  // namespace
 }  // namespace aiomlc
 
