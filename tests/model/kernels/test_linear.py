@@ -144,35 +144,17 @@ def test_linear(
     assert_close(out, weights, round_input(x))
 
 
+@pytest.mark.parametrize("kernel", ["linear", "logits"])
 @FORMATS
 def test_linear_adds_the_bias(
-    name: str, pack: Packer, round_input: Callable[[Array], Array]
+    name: str, pack: Packer, round_input: Callable[[Array], Array], kernel: str
 ) -> None:
     packed, weights = pack(random(37, 75))
     x, bias, out = random(5, 75, seed=1), random(37, seed=2), empty(5, 37)
 
-    call("linear_bias", x, packed, layout((name, len(bias))), bias, out)
+    call(f"{kernel}_bias", x, packed, layout((name, len(bias))), bias, out)
 
     assert_close(out, weights, round_input(x), bias)
-
-
-@FORMATS
-def test_logits_are_those_of_a_linear_layer_in_any_batch(
-    name: str, pack: Packer, round_input: Callable[[Array], Array]
-) -> None:
-    packed, weights = pack(random(37, 75))
-    x, bias, together = random(33, 75, seed=1), random(37, seed=2), empty(33, 37)
-    call("logits_bias", x, packed, layout((name, 37)), bias, together)
-    assert_close(together, weights, round_input(x), bias)
-
-    without_bias = empty(33, 37)
-    call("logits", x, packed, layout((name, 37)), without_bias)
-    assert_close(without_bias, weights, round_input(x))
-
-    for row in range(33):
-        alone = empty(1, 37)
-        call("logits", x[row : row + 1], packed, layout((name, 37)), alone)
-        np.testing.assert_array_equal(alone[0], without_bias[row])
 
 
 @FORMATS
@@ -187,17 +169,18 @@ def test_linear_supports_float16_inputs_and_outputs(
     assert_close(out, weights, round_input(x.astype(np.float32)))
 
 
+@pytest.mark.parametrize("kernel", ["linear", "logits"])
 @FORMATS
 def test_other_rows_of_a_batch_do_not_change_a_bit(
-    name: str, pack: Packer, round_input: Callable[[Array], Array]
+    name: str, pack: Packer, round_input: Callable[[Array], Array], kernel: str
 ) -> None:
     packed, _ = pack(random(37, 75))
     x, together = random(33, 75, seed=1), empty(33, 37)
-    call("linear", x, packed, layout((name, 37)), together)
+    call(kernel, x, packed, layout((name, 37)), together)
 
     for row in range(33):
         alone = empty(1, 37)
-        call("linear", x[row : row + 1], packed, layout((name, 37)), alone)
+        call(kernel, x[row : row + 1], packed, layout((name, 37)), alone)
         np.testing.assert_array_equal(alone[0], together[row])
 
 
