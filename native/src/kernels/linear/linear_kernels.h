@@ -109,7 +109,7 @@ struct LinearKernels {
   void (*f16)(const LinearBlock&);
   void (*f32)(const LinearBlock&);
   void (*grouped)(const LinearBlock&);
-  // For bf16 weights and many rows; both may be null.
+  // For bf16 weights and RowUse::kAll, on AMX only: else both are null, and `bf16` is used.
   void (*split)(const SplitBlock&) = nullptr;
   void (*bf16_parts)(const LinearBlock&) = nullptr;
 };

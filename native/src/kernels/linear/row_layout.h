@@ -27,7 +27,8 @@ enum class RowForm {
 /*!
  * \return What the active kernel of a format reads.
  *
- * AMX reads the parts of bf16 activations, which take longer than floats for a few rows.
+ * With bf16 weights, AMX reads parts, which for a few rows take longer than floats: so kLogits has
+ * floats.
  */
 RowForm RowFormOf(MatrixFormat format, RowUse use = RowUse::kAll);
 

@@ -398,7 +398,7 @@ TEST_F(LinearAmxBF16Test, LinearOnTheAmxTierHasTheBitsOfTheKernelOnAnyNumberOfTh
   }
 }
 
-TEST_F(LinearAmxBF16Test, LogitsHaveTheBitsOfAvx512AndAreSeparateFromOtherSegments) {
+TEST_F(LinearAmxBF16Test, LogitsHaveTheBitsOfAvx512) {
   constexpr int64_t kOutputs = 96, kInputs = 200;
   constexpr MatrixSegment kSegments[] = {{WeightFormat::kBF16, 48}, {WeightFormat::kF32, 48}};
   const Floats weights = RandomFloats(kOutputs * kInputs, 14, 0.05f);
