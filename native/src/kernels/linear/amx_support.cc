@@ -68,6 +68,7 @@ struct SmallGroupedLayer {
   MatrixFormat format;
   std::vector<uint8_t> packed = std::vector<uint8_t>(PackedMatrixBytes(format, kOutputs, kInputs));
   std::vector<BiasedGroup> activations = std::vector<BiasedGroup>(kRowCount * kInputs / kGroupSize);
+  std::vector<SignedGroup> signed_groups = std::vector<SignedGroup>(activations.size());
 
   explicit SmallGroupedLayer(const char* name) : format(MatrixFormat::Parse(name)) {
     std::minstd_rand random(1);
@@ -84,11 +85,14 @@ struct SmallGroupedLayer {
                  .scales = numbers.data(),
                  .zeros = numbers.data()},
                 packed.data());
-    kLinearAvx512.quantize_biased({x.data(), FloatType::kF32, kRowCount, kInputs,
-                                   kInputs / kGroupSize, 0, kRowCount, activations.data()});
+    QuantizeBlock rows = {x.data(), FloatType::kF32, kRowCount,         kInputs, kInputs / kGroupSize,
+                          0,        kRowCount,       activations.data()};
+    kLinearAvx512.quantize_biased(rows);
+    rows.result = signed_groups.data();
+    QuantizeSignedAvx512(rows);
   }
 
-  std::vector<float> Multiply(void (*kernel)(const LinearBlock&)) const {
+  std::vector<float> Multiply(void (*kernel)(const LinearBlock&), bool is_signed) const {
     std::vector<float> out(kRowCount * kOutputs);
     LinearBlock block = {};
     block.packed = packed.data();
@@ -98,7 +102,11 @@ struct SmallGroupedLayer {
     block.num_inputs = kInputs;
     block.tile_end = 2;
     block.row_end = kRowCount;
-    block.biased = activations.data();
+    if (is_signed) {
+      block.signed_groups = signed_groups.data();
+    } else {
+      block.biased = activations.data();
+    }
     block.out = out.data();
     block.out_type = FloatType::kF32;
     kernel(block);
@@ -247,10 +255,12 @@ bool GroupedEqualsAvx512(void (*kernel)(const LinearBlock&)) {
   // One scale per chunk, because formats with more do not use the tile registers.
   for (const char* name : {"u4g32f32m", "u6g32f32z32", "u8g32f32m", "u3g32f32z3"}) {
     const SmallGroupedLayer layer(name);
-    const std::vector<float> expected = layer.Multiply(GroupedAvx512);
-    const std::vector<float> actual = layer.Multiply(kernel);
-    if (std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)) != 0) {
-      return false;
+    const std::vector<float> expected = layer.Multiply(GroupedAvx512, false);
+    for (const bool is_signed : {false, true}) {
+      const std::vector<float> actual = layer.Multiply(kernel, is_signed);
+      if (std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)) != 0) {
+        return false;
+      }
     }
   }
   return true;

@@ -34,6 +34,9 @@ void MultiplyTiles(MatrixLayout layout, const LinearBlock& block, int64_t tile, 
   part.row_end = block.row_end - block.row_begin;
   if (block.activations != nullptr) part.activations = block.activations + block.row_begin * groups;
   if (block.biased != nullptr) part.biased = block.biased + block.row_begin * groups;
+  if (block.signed_groups != nullptr) {
+    part.signed_groups = block.signed_groups + block.row_begin * groups;
+  }
   if (block.int8_rows != nullptr) {
     part.int8_rows = block.int8_rows + block.row_begin * ChannelRowBytes(block.num_inputs);
   }

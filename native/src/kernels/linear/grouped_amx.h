@@ -2,7 +2,9 @@
  * \file kernels/linear/grouped_amx.h
  * \brief The kernel of grouped formats on tile registers, as a template over a class of registers.
  *
- * See tile_products.h. The activations are the unsigned operand of the tile instructions.
+ * See tile_products.h. The codes of most formats are unsigned; their activations are `SignedGroup`.
+ * If codes are indices of signed values, AVX-512 multiplies a few rows as `BiasedGroup`, which are
+ * then the unsigned operand of the tile instructions, too.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */
@@ -10,6 +12,7 @@
 #define AIOMLC_KERNELS_LINEAR_GROUPED_AMX_H_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/linear/grouped_avx512.h"
 #include "kernels/linear/tile_products.h"
@@ -18,23 +21,46 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief A grouped format with one scale per chunk for `TileKernel`; its groups are chunks. */
-template <bool kSubtracts>
+/*! \brief Unpacks weights for signed activations, which need no offsets. */
+struct SignedDot : Avx512GroupedDot {
+  static constexpr bool kIsBiased = false;
+};
+
+/*!
+ * \brief A grouped format with one scale per chunk for `TileKernel`; its groups are chunks.
+ * \tparam Group Of activations: SignedGroup or BiasedGroup.
+ */
+template <typename Group, bool kSubtracts>
 struct ChunkFormat {
   using Weights = UnpackedChunk<1>;
-  using Activations = BiasedGroup;
+  using Activations = Group;
+  static constexpr bool kIsBiased = std::is_same_v<Group, BiasedGroup>;
 
-  static const Activations* Panels(const LinearBlock& block) { return block.biased; }
+  static const Activations* Panels(const LinearBlock& block) {
+    if constexpr (kIsBiased) {
+      return block.biased;
+    } else {
+      return block.signed_groups;
+    }
+  }
 
   /*! \brief Begin each row with the offsets, which would cost a vector addition per row later. */
   template <int kSums, typename Tiles>
   static void Begin(Tiles& tiles, const Weights& weights) {
-    tiles.template Load<kSums>(weights.offsets[0], 0);
+    if constexpr (kIsBiased) {
+      tiles.template Load<kSums>(weights.offsets[0], 0);
+    } else {
+      tiles.template Zero<kSums>();
+    }
   }
 
   template <int kSums, int kA, int kB, typename Tiles>
   static void AddProducts(Tiles& tiles) {
-    tiles.template AddBiasedDots<kSums, kA, kB>();
+    if constexpr (kIsBiased) {
+      tiles.template AddBiasedDots<kSums, kA, kB>();
+    } else {
+      tiles.template AddDots<kSums, kA, kB>();
+    }
   }
 
   [[gnu::always_inline]] static __m512 Add(const Weights& weights, __m512i dot,
@@ -51,9 +77,19 @@ struct ChunkFormat {
     void Prefetch(int ahead) const { chunks_.Prefetch(ahead); }
 
    private:
-    ChunkReader<Avx512GroupedDot, 1> chunks_;
+    ChunkReader<std::conditional_t<kIsBiased, Avx512GroupedDot, SignedDot>, 1> chunks_;
   };
 };
+
+/*! \brief Multiply the rows of a block on the tile registers. */
+template <typename Group, typename Tiles>
+void ChunksOnTiles(const LinearBlock& block) {
+  if (block.tile.subtracts) {
+    TileKernel<ChunkFormat<Group, true>, Tiles>::Run(block);
+  } else {
+    TileKernel<ChunkFormat<Group, false>, Tiles>::Run(block);
+  }
+}
 
 /*!
  * \brief The kernel of grouped formats. \tparam Tiles See `Q4OnTiles`.
@@ -66,10 +102,10 @@ void GroupedOnTiles(const LinearBlock& block) {
   if (block.tile.parts > 1) return GroupedStreamsAvx512(block);
   const auto [on_tiles, on_avx512] = DivideRows(block);
   if (on_tiles.row_begin < on_tiles.row_end) {
-    if (block.tile.subtracts) {
-      TileKernel<ChunkFormat<true>, Tiles>::Run(on_tiles);
+    if (block.signed_groups != nullptr) {
+      ChunksOnTiles<SignedGroup, Tiles>(on_tiles);
     } else {
-      TileKernel<ChunkFormat<false>, Tiles>::Run(on_tiles);
+      ChunksOnTiles<BiasedGroup, Tiles>(on_tiles);
     }
   }
   if (on_avx512.row_begin < on_avx512.row_end) GroupedStreamsAvx512(on_avx512);

@@ -304,24 +304,25 @@ class ChunkReader {
  * \return The sums plus the products of a part: fma(dot, scales * x_scale, sums), and then, with
  * minima, fma(minima, x_sum, that): the order of operations on every tier.
  */
-template <typename Lanes, int kParts, bool kSubtracts>
+template <typename Lanes, int kParts, bool kSubtracts, typename Group>
 [[gnu::always_inline]] inline typename Lanes::Vector AddPart(typename Lanes::Vector scales,
                                                              typename Lanes::Vector minima,
                                                              int part, typename Lanes::Integers dot,
-                                                             const BiasedGroup& x,
+                                                             const Group& x,
                                                              typename Lanes::Vector sums) {
   sums = AddScaled<Lanes>(dot, scales, x.scale, sums);
-  if constexpr (kSubtracts) {
-    const float x_sum = kParts == 1 ? x.sum : x.half_sums[part];
-    sums = Lanes::Fma(minima, Lanes::Set(x_sum), sums);
+  if constexpr (kSubtracts && kParts == 1) {
+    sums = Lanes::Fma(minima, Lanes::Set(x.sum), sums);
+  } else if constexpr (kSubtracts) {
+    sums = Lanes::Fma(minima, Lanes::Set(x.half_sums[part]), sums);
   }
   return sums;
 }
 
-template <typename Lanes, int kParts, bool kSubtracts>
+template <typename Lanes, int kParts, bool kSubtracts, typename Group>
 [[gnu::always_inline]] inline typename Lanes::Vector AddPart(const UnpackedChunk<kParts>& weights,
                                                              int part, typename Lanes::Integers dot,
-                                                             const BiasedGroup& x,
+                                                             const Group& x,
                                                              typename Lanes::Vector sums) {
   return AddPart<Lanes, kParts, kSubtracts>(Lanes::Load(weights.scales[part]),
                                             Lanes::Load(weights.minima[part]), part, dot, x, sums);

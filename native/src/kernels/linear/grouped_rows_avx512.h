@@ -12,6 +12,9 @@
 #ifndef AIOMLC_KERNELS_LINEAR_GROUPED_ROWS_AVX512_H_
 #define AIOMLC_KERNELS_LINEAR_GROUPED_ROWS_AVX512_H_
 
+#include <cstdint>
+#include <type_traits>
+
 #include "kernels/linear/grouped_avx512.h"
 
 namespace aiomlc {
@@ -26,16 +29,18 @@ constexpr int kStreamRows = 2;
 // With fewer rows, one tile at a time is faster than a pair where several streams are not read.
 constexpr int kCodePairRows = 5;
 
+/*! \brief What the kernels of a few rows read, if a chunk has kParts scales. */
+template <int kParts>
+using FewRowsGroup = std::conditional_t<kParts == 1, SignedGroup, BiasedGroup>;
+
 /*! \brief Rows of one panel. */
+template <int kParts>
 struct FewRows {
-  const BiasedGroup* x;  //!< The first row.
-  const int8_t* values;  //!< [chunk][row of the panel][input of 32], or null with several parts.
-  int64_t height;        //!< Of the panel.
+  const FewRowsGroup<kParts>* x;  //!< The first row.
+  int64_t height;                 //!< Of the panel.
 
   /*! \return The rows from another one on; row `height` is in the next chunk. */
-  FewRows From(int64_t row) const {
-    return {x + row, values == nullptr ? nullptr : values + row * kGroupSize, height};
-  }
+  FewRows From(int64_t row) const { return {x + row, height}; }
 };
 
 /*!
@@ -68,7 +73,7 @@ class CodeChunk {
   }
 
   /*! \brief Add the scaled products of a row. \param dot Of all quads. */
-  [[gnu::always_inline]] Lanes::Vector Add(__m512i dot, const BiasedGroup& x,
+  [[gnu::always_inline]] Lanes::Vector Add(__m512i dot, const SignedGroup& x,
                                            Lanes::Vector sums) const {
     Lanes::Vector product = Lanes::ToFloat({dot});
     if constexpr (kHasZeros) product = Lanes::Fma(zeros_, Lanes::Set(x.value_sum), product);
@@ -90,11 +95,9 @@ template <int kBits, int kParts, bool kSubtracts>
 struct Avx512FewRows {
   using Lanes = Avx512Lanes;
   using Reader = ChunkReader<Avx512GroupedDot, kParts>;
-  /*! \brief Whether the kernel reads `FewRows::values`. */
-  static constexpr bool kIsSigned = kParts == 1;
 
   template <int kRows, int kTiles>
-  static void Run(const LinearBlock& block, int64_t tile, int64_t row, FewRows rows) {
+  static void Run(const LinearBlock& block, int64_t tile, int64_t row, FewRows<kParts> rows) {
     constexpr int kDistance = kTiles == 1 ? kPrefetchDistance : kPrefetchDistancePerStream;
     const int64_t chunks = GroupsOf(block.num_inputs);
     Reader reader(block.tile, GroupedTileAt(block, tile));
@@ -108,8 +111,8 @@ struct Avx512FewRows {
       for (int t = 0; t < kTiles; ++t) {
         const Reader of_tile = reader.After(t * tile_bytes);
         of_tile.PrefetchCodes(of_tile.codes() + kDistance);
-        if constexpr (kIsSigned) {
-          AddSignedChunk<kRows>(block.tile, of_tile, rows, sums[t]);
+        if constexpr (kParts == 1) {
+          AddSignedChunk<kRows>(block.tile, of_tile, rows.x, sums[t]);
         } else {
           AddChunk<kRows>(block.tile, of_tile, rows.x, sums[t]);
         }
@@ -127,20 +130,19 @@ struct Avx512FewRows {
   /*! \brief `AddChunk` with signed activations, for a chunk with one scale. */
   template <int kRows>
   [[gnu::always_inline]] static void AddSignedChunk(const GroupedTile& tile, const Reader& reader,
-                                                    const FewRows& rows,
+                                                    const SignedGroup* x,
                                                     Lanes::Vector (&sums)[kRows]) {
     const CodeChunk<kBits, kSubtracts> chunk(tile, reader);
     // GCC would keep the activations of all rows for the next tile, on the stack.
-    const int8_t* values = rows.values;
-    asm("" : "+r"(values));
+    asm("" : "+r"(x));
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       __m512i dot = _mm512_setzero_si512();
 #pragma GCC unroll 8
       for (int i = 0; i < kQuads; ++i) {
-        dot = chunk.AddQuad(i, BroadcastFour(values + r * kGroupSize + 4 * i), dot);
+        dot = chunk.AddQuad(i, BroadcastFour(x[r].values + 4 * i), dot);
       }
-      sums[r] = chunk.Add(dot, rows.x[r], sums[r]);
+      sums[r] = chunk.Add(dot, x[r], sums[r]);
     }
   }
 
@@ -212,7 +214,7 @@ struct Avx512FewRows {
 template <int kBits, bool kSubtracts>
 struct Avx512PairOfFewRows {
   static void Run(const LinearBlock& block, int64_t tile, int64_t row, int64_t count,
-                  FewRows rows) {
+                  FewRows<1> rows) {
     using Chunk = CodeChunk<kBits, kSubtracts>;
     using Reader = ChunkReader<Avx512GroupedDot, 1>;
     const int64_t chunks = GroupsOf(block.num_inputs);
@@ -224,21 +226,21 @@ struct Avx512PairOfFewRows {
       right.PrefetchCodes(right.codes() + kPrefetchDistancePerStream);
       const Chunk left_chunk(block.tile, left);
       const Chunk right_chunk(block.tile, right);
-      const int8_t* values = rows.values;
 #pragma GCC unroll 1
-      for (int64_t r = 0; r < count; ++r, values += kGroupSize) {
+      for (int64_t r = 0; r < count; ++r) {
+        const SignedGroup& x = rows.x[r];
         __m512i left_dot = _mm512_setzero_si512();
         __m512i right_dot = _mm512_setzero_si512();
 #pragma GCC unroll 8
         for (int i = 0; i < kQuads; ++i) {
-          const __m512i four = BroadcastFour(values + 4 * i);
+          const __m512i four = BroadcastFour(x.values + 4 * i);
           left_dot = left_chunk.AddQuad(i, four, left_dot);
           right_dot = right_chunk.AddQuad(i, four, right_dot);
         }
         float* sum = sums[r][0];
-        _mm512_store_ps(sum, left_chunk.Add(left_dot, rows.x[r], {_mm512_load_ps(sum)}).all);
+        _mm512_store_ps(sum, left_chunk.Add(left_dot, x, {_mm512_load_ps(sum)}).all);
         sum = sums[r][1];
-        _mm512_store_ps(sum, right_chunk.Add(right_dot, rows.x[r], {_mm512_load_ps(sum)}).all);
+        _mm512_store_ps(sum, right_chunk.Add(right_dot, x, {_mm512_load_ps(sum)}).all);
       }
       left.Next();
       right.Next();
@@ -250,21 +252,38 @@ struct Avx512PairOfFewRows {
   }
 };
 
-/*! \return The signed values of the chunks of a panel, in their order. */
-inline const int8_t* SignedValues(const BiasedGroup* x, int64_t count) {
+/*! \return The groups of a panel without their bias, in their order. */
+inline const SignedGroup* SignedGroups(const BiasedGroup* x, int64_t count) {
   const __m256i bias = _mm256_set1_epi8(static_cast<char>(kByteBias));
-  auto* values = reinterpret_cast<__m256i*>(KernelScratch(count * kGroupSize));
+  const auto bytes = static_cast<int64_t>(sizeof(SignedGroup));
+  auto* groups = reinterpret_cast<SignedGroup*>(KernelScratch(count * bytes));
   for (int64_t i = 0; i < count; ++i) {
-    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x[i].bytes));
-    _mm256_store_si256(values + i, _mm256_xor_si256(bytes, bias));
+    const __m256i biased = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x[i].bytes));
+    auto* values = reinterpret_cast<__m256i*>(groups[i].values);
+    _mm256_storeu_si256(values, _mm256_xor_si256(biased, bias));
+    groups[i].scale = x[i].scale;
+    groups[i].sum = x[i].sum;
+    groups[i].value_sum = x[i].value_sum;
   }
-  return reinterpret_cast<const int8_t*>(values);
+  return groups;
+}
+
+/*! \return The rows of a panel of a block. \param first Its first group in the panels. */
+template <int kParts>
+FewRows<kParts> RowsOfPanel(const LinearBlock& block, int64_t first, int64_t height) {
+  if constexpr (kParts > 1) {
+    return {block.biased + first, height};
+  } else if (block.signed_groups != nullptr) {
+    return {block.signed_groups + first, height};
+  } else {
+    return {SignedGroups(block.biased + first, height * GroupsOf(block.num_inputs)), height};
+  }
 }
 
 /*! \brief Compute `count` rows of a panel for one tile. */
-template <typename Kernel>
+template <typename Kernel, int kParts>
 void MultiplyFewRowsOfTile(const LinearBlock& block, int64_t tile, int64_t row, int64_t count,
-                           const FewRows& rows) {
+                           const FewRows<kParts>& rows) {
   for (int64_t done = 0; done < count;) {
     const int64_t left = count - done;
     if (left >= 8) {
@@ -292,9 +311,8 @@ void MultiplyFewRows(const LinearBlock& block) {
   for (int64_t row = block.row_begin; row < block.row_end;) {
     const PanelCursor at = PanelOf(row, block.row_end);
     const int64_t count = at.height - at.row;
-    FewRows rows = {block.biased + at.panel * chunks, nullptr, at.height};
-    if constexpr (Kernel::kIsSigned) rows.values = SignedValues(rows.x, at.height * chunks);
-    rows = rows.From(at.row);
+    const FewRows<kParts> rows =
+        RowsOfPanel<kParts>(block, at.panel * chunks, at.height).From(at.row);
     int64_t tile = block.tile_begin;
     if constexpr (kStreams > 1) {
       static_assert(kStreamRows == 2);
@@ -306,7 +324,7 @@ void MultiplyFewRows(const LinearBlock& block) {
         }
       }
     }
-    if constexpr (Kernel::kIsSigned) {
+    if constexpr (kParts == 1) {
       for (; count >= kMinPairRows && tile + 2 <= block.tile_end; tile += 2) {
         Avx512PairOfFewRows<kBits, kSubtracts>::Run(block, tile, row, count, rows);
       }

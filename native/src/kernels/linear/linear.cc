@@ -62,7 +62,10 @@ LinearKernels KernelsOfAmx() {
   LinearKernels kernels = KernelsOfAvx512();
   const AmxTrial& trial = AmxTrialResult();
   if (trial.q4) kernels.q4 = kQ4Amx;
-  if (trial.grouped) kernels.grouped = kGroupedAmx;
+  if (trial.grouped) {
+    kernels.grouped = kGroupedAmx;
+    kernels.quantize_signed = QuantizeSignedAvx512;
+  }
   if (trial.bf16) {
     kernels.split = SplitRowsAvx512;
     kernels.bf16_parts = kBF16Amx;
@@ -131,6 +134,7 @@ const std::byte* Panels(ThreadPool& pool, const RowLayout& layout, const void* x
   switch (layout.form()) {
     case RowForm::kGroups:
     case RowForm::kBiased:
+    case RowForm::kSigned:
     case RowForm::kInt8:
       return Quantize(pool, layout, x, x_type, rows, cols);
     case RowForm::kParts:
@@ -324,7 +328,7 @@ void Linear(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t n
     size_t count = 1;
     while (count < layout.size() && HasOneRowForm(layout.first(count + 1))) ++count;
     const MatrixLayout run = layout.first(count);
-    const RowLayout rows(RowFormOf(run[0].format, use), num_inputs);
+    const RowLayout rows(RowFormOf(run, use), num_inputs);
     rows.SetActivations(Panels(pool, rows, x, x_type, num_rows, num_inputs), whole);
     whole.tile_end = TilesOf(run);
     whole.num_outputs = RowsOf(run);

@@ -146,6 +146,10 @@ void SplitRowsAvx512(const SplitBlock& block) {
   }
 }
 
+void QuantizeSignedAvx512(const QuantizeBlock& block) {
+  QuantizeRows<Avx512Lanes, SignedGroup>(block);
+}
+
 void Q4StreamsAvx512(const LinearBlock& block) {
   Q4OnPairs(Q4Streams<Avx512Dot, kPairRows - 1>(block));
 }

@@ -49,6 +49,19 @@ struct BiasedGroup {
   float value_sum;     //!< The sum of the values.
 };
 
+/*!
+ * \brief `BiasedGroup` with the values themselves, for one scale in 32 inputs.
+ *
+ * AMX multiplies signed by signed bytes, and AVX-512 uses the codes of a few rows as the unsigned
+ * operand.
+ */
+struct SignedGroup {
+  int8_t values[kGroupSize];
+  float scale;
+  float sum;        //!< scale * (the sum of the values), for minima.
+  float value_sum;  //!< The sum of the values.
+};
+
 /*! \brief The arguments of the quantization of rows of activations. */
 struct QuantizeBlock {
   const void* x;  //!< [rows, cols], the whole matrix.
@@ -56,7 +69,7 @@ struct QuantizeBlock {
   int64_t rows, cols;
   int64_t groups;
   int64_t row_begin, row_end;  //!< The rows to quantize.
-  void* result;                //!< The panels of all rows: ActivationGroup, or BiasedGroup.
+  void* result;  //!< The panels of all rows: ActivationGroup, BiasedGroup or SignedGroup.
 };
 
 /*! \brief The number of bf16 parts of a float32 activation: 3 times 8 bits make its 24 bits. */
@@ -91,6 +104,7 @@ struct LinearBlock {
   int64_t row_begin, row_end;          //!< Whole panels.
   const ActivationGroup* activations;  //!< The panels of all rows; q4 only.
   const BiasedGroup* biased;           //!< The panels of all rows; grouped formats only.
+  const SignedGroup* signed_groups;    //!< Replaces biased: see `LinearKernels::quantize_signed`.
   const float* x;                      //!< The panels of all rows; float formats only.
   const uint16_t* parts;               //!< Replaces x for `LinearKernels::bf16_parts`.
   const float* bias;                   //!< May be null.
@@ -112,6 +126,9 @@ struct LinearKernels {
   // For bf16 weights and RowUse::kAll, on AMX only: else both are null, and `bf16` is used.
   void (*split)(const SplitBlock&) = nullptr;
   void (*bf16_parts)(const LinearBlock&) = nullptr;
+  // Writes SignedGroup, which `grouped` reads if codes are unsigned and groups have at least 32
+  // inputs. On AMX only: else null.
+  void (*quantize_signed)(const QuantizeBlock&) = nullptr;
 };
 
 /*!
@@ -151,6 +168,8 @@ void GroupedStreamsAvx512(const LinearBlock& block);
 
 /*! \brief Split rows into bf16 parts for the AMX kernel; the AVX-512 kernels read floats. */
 void SplitRowsAvx512(const SplitBlock& block);
+/*! \brief Write SignedGroup, for the AMX kernel. */
+void QuantizeSignedAvx512(const QuantizeBlock& block);
 #elif defined(__aarch64__)
 /*! \brief Null if the compiler does not support the dot product. */
 extern const LinearKernels* const kLinearNeon;

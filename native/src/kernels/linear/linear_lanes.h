@@ -104,6 +104,15 @@ template <typename Lanes>
   }
 }
 
+template <typename Lanes>
+[[gnu::always_inline]] inline void StoreValues(typename Lanes::Integers low,
+                                               typename Lanes::Integers high, SignedGroup* group) {
+  Lanes::StoreBytes(group->values, low);
+  Lanes::StoreBytes(group->values + Lanes::kWidth, high);
+  group->value_sum = static_cast<float>(Lanes::SumIntegers(low, high));
+  group->sum = group->scale * group->value_sum;
+}
+
 /*!
  * \brief Divides activations by their scale, and rounds the quotients to integers.
  *
@@ -136,7 +145,7 @@ class ScaleDivisor {
   typename Lanes::Vector scale_, negative_, reciprocal_;
 };
 
-/*! \tparam Group ActivationGroup or BiasedGroup. */
+/*! \tparam Group ActivationGroup, BiasedGroup or SignedGroup. */
 template <typename Lanes, typename Group>
 [[gnu::always_inline]] inline void QuantizeGroup(typename Lanes::Vector low,
                                                  typename Lanes::Vector high, Group* group) {

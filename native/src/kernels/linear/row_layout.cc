@@ -22,6 +22,8 @@ int64_t RowBytes(RowForm form, int64_t cols) {
       return GroupsOf(cols) * static_cast<int64_t>(sizeof(ActivationGroup));
     case RowForm::kBiased:
       return GroupsOf(cols) * static_cast<int64_t>(sizeof(BiasedGroup));
+    case RowForm::kSigned:
+      return GroupsOf(cols) * static_cast<int64_t>(sizeof(SignedGroup));
     case RowForm::kInt8:
       return ChannelRowBytes(cols);
   }
@@ -34,9 +36,8 @@ void Transpose(const float* x, int64_t height, int64_t count, float* target) {
   }
 }
 
-}  // namespace
-
-RowForm RowFormOf(MatrixFormat format, RowUse use) {
+/*! \return What the active kernel of a format reads; of grouped formats, what all of them read. */
+RowForm CommonForm(MatrixFormat format, RowUse use) {
   switch (format.family) {
     case WeightFormat::kQ4:
       return RowForm::kGroups;
@@ -54,10 +55,24 @@ RowForm RowFormOf(MatrixFormat format, RowUse use) {
   return RowForm::kFloats;
 }
 
+/*! \return Whether the active kernel of a format reads `SignedGroup`. */
+bool ReadsSigned(const MatrixSegment& segment) {
+  const MatrixFormat format = segment.format;
+  return format.family == WeightFormat::kGrouped && format.code == CodeType::kUnsigned &&
+         format.group >= kChunkSize && ActiveLinearKernels().quantize_signed != nullptr;
+}
+
+}  // namespace
+
 bool HasOneRowForm(MatrixLayout layout) {
   return std::all_of(layout.begin(), layout.end(), [&](const MatrixSegment& segment) {
-    return RowFormOf(segment.format) == RowFormOf(layout[0].format);
+    return CommonForm(segment.format, RowUse::kAll) == CommonForm(layout[0].format, RowUse::kAll);
   });
+}
+
+RowForm RowFormOf(MatrixLayout layout, RowUse use) {
+  if (std::all_of(layout.begin(), layout.end(), ReadsSigned)) return RowForm::kSigned;
+  return CommonForm(layout[0].format, use);
 }
 
 RowLayout::RowLayout(RowForm form, int64_t cols)
@@ -86,12 +101,22 @@ void RowLayout::SetActivations(const std::byte* panels, LinearBlock& block) cons
       return;
     case RowForm::kBiased:
       block.biased = reinterpret_cast<const BiasedGroup*>(panels);
+      return;
+    case RowForm::kSigned:
+      block.signed_groups = reinterpret_cast<const SignedGroup*>(panels);
   }
 }
 
 void (*RowLayout::quantize() const)(const QuantizeBlock&) {
   const LinearKernels& kernels = ActiveLinearKernels();
-  return form_ == RowForm::kGroups ? kernels.quantize : kernels.quantize_biased;
+  switch (form_) {
+    case RowForm::kGroups:
+      return kernels.quantize;
+    case RowForm::kSigned:
+      return kernels.quantize_signed;
+    default:
+      return kernels.quantize_biased;
+  }
 }
 
 void RowLayout::Quantize(const void* x, FloatType type, int64_t rows, int64_t begin, int64_t end,

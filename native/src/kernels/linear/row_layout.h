@@ -20,34 +20,37 @@ enum class RowForm {
   kParts,     //!< bf16 parts.
   kGroups,    //!< `ActivationGroup`.
   kBiased,    //!< `BiasedGroup`.
+  kSigned,    //!< `SignedGroup`.
   kInt8,      //!< The panels of channel_kernels.h.
   kFloatRows  //!< Row-major floats, which no kernel reads: see `RowLayout::Columns`.
 };
 
+/*! \return Whether the active kernels of all segments can read the same. */
+bool HasOneRowForm(MatrixLayout layout);
+
 /*!
- * \return What the active kernel of a format reads.
+ * \return What the active kernels of the segments read.
  *
  * With bf16 weights, AMX reads parts, which for a few rows take longer than floats: so kLogits has
- * floats.
+ * floats. With grouped formats, AMX reads kSigned if the kernels of all segments can.
+ * \param layout If not `HasOneRowForm`, its first segment decides.
  */
-RowForm RowFormOf(MatrixFormat format, RowUse use = RowUse::kAll);
-
-/*! \return Whether the active kernels of all segments read the same. */
-bool HasOneRowForm(MatrixLayout layout);
+RowForm RowFormOf(MatrixLayout layout, RowUse use = RowUse::kAll);
 
 /*! \brief The layout of rows of `cols` inputs: quantized, as floats, or split into bf16 parts. */
 class RowLayout {
  public:
   RowLayout(RowForm form, int64_t cols);
 
-  /*! \param matrix Its first segment decides the form. */
-  RowLayout(MatrixLayout matrix, int64_t cols) : RowLayout(RowFormOf(matrix[0].format), cols) {}
+  /*! \brief The layout that `RowFormOf` a matrix. */
+  RowLayout(MatrixLayout matrix, int64_t cols) : RowLayout(RowFormOf(matrix), cols) {}
 
   RowForm form() const { return form_; }
   int64_t cols() const { return cols_; }
   /*! \return Whether rows are quantized. */
   bool is_quantized() const {
-    return form_ == RowForm::kGroups || form_ == RowForm::kBiased || form_ == RowForm::kInt8;
+    return form_ == RowForm::kGroups || form_ == RowForm::kBiased || form_ == RowForm::kSigned ||
+           form_ == RowForm::kInt8;
   }
   /*! \return Whether a row has one scale, so that its columns cannot be quantized separately. */
   bool has_row_scales() const { return form_ == RowForm::kInt8; }

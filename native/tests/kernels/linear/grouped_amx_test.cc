@@ -18,6 +18,7 @@ namespace aiomlc {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
+using Kernel = void (*)(const LinearBlock&);
 
 constexpr int64_t kShapes[][2] = {{16, 32}, {17, 31}, {40, 96}, {20, 257}, {33, 520}};
 constexpr int64_t kBatches[] = {1, 15, 16, 23, 24, 25, 31, 128, 135, 150};
@@ -33,22 +34,39 @@ class Layer {
         packed_(GroupedMatrix(format, outputs, inputs, 1).Pack()) {
     const int64_t groups = (inputs + kGroupSize - 1) / kGroupSize;
     // The exact size, so that a sanitizer detects reads after the end.
-    activations_.resize(rows_ * groups);
-    kLinearAvx512.quantize_biased(
-        {x.data(), FloatType::kF32, rows_, inputs, groups, 0, rows_, activations_.data()});
+    biased_.resize(rows_ * groups);
+    signed_.resize(rows_ * groups);
+    QuantizeBlock rows = {x.data(), FloatType::kF32, rows_, inputs, groups, 0, rows_, nullptr};
+    rows.result = biased_.data();
+    kLinearAvx512.quantize_biased(rows);
+    rows.result = signed_.data();
+    QuantizeSignedAvx512(rows);
   }
 
-  /*! \return The output, computed in blocks of at most `block_rows`. */
-  Bytes Multiply(void (*kernel)(const LinearBlock&), int64_t block_rows) const {
-    FloatTensor out(FloatType::kF32, std::vector<float>(rows_ * outputs_ + 16, 1234.0f));
+  /*! \return The output, computed from `BiasedGroup` in blocks of at most `block_rows`. */
+  Bytes Multiply(Kernel kernel, int64_t block_rows) const {
     LinearBlock block = {};
+    block.biased = biased_.data();
+    return Multiply(kernel, block_rows, block);
+  }
+
+  /*! \return The same, computed from `SignedGroup`. */
+  Bytes MultiplySigned(Kernel kernel, int64_t block_rows) const {
+    LinearBlock block = {};
+    block.signed_groups = signed_.data();
+    return Multiply(kernel, block_rows, block);
+  }
+
+ private:
+  /*! \param block Its activations are used. */
+  Bytes Multiply(Kernel kernel, int64_t block_rows, LinearBlock block) const {
+    FloatTensor out(FloatType::kF32, std::vector<float>(rows_ * outputs_ + 16, 1234.0f));
     block.packed = packed_.data();
     block.tile = GroupedTileOf(format_);
     block.num_outputs = outputs_;
     block.out_stride = outputs_;
     block.num_inputs = inputs_;
     block.tile_end = (outputs_ + kTileRows - 1) / kTileRows;
-    block.biased = activations_.data();
     block.out = out.data();
     block.out_type = FloatType::kF32;
     for (block.row_begin = 0; block.row_begin < rows_; block.row_begin = block.row_end) {
@@ -58,11 +76,11 @@ class Layer {
     return out.bytes();
   }
 
- private:
   MatrixFormat format_;
   int64_t outputs_, inputs_, rows_;
   Bytes packed_;
-  std::vector<BiasedGroup> activations_;
+  std::vector<BiasedGroup> biased_;
+  std::vector<SignedGroup> signed_;
 };
 
 class GroupedAmxTest : public ::testing::TestWithParam<const char*> {
@@ -71,6 +89,10 @@ class GroupedAmxTest : public ::testing::TestWithParam<const char*> {
     if (SupportedIsa() < Isa::kAvx512) GTEST_SKIP() << "needs AVX-512";
   }
   static MatrixFormat Format() { return MatrixFormat::Parse(GetParam()); }
+  /*! \return Whether the kernel reads `SignedGroup`. */
+  static bool ReadsSigned() {
+    return Format().code == CodeType::kUnsigned && GroupedTileOf(Format()).parts == 1;
+  }
 };
 
 TEST_P(GroupedAmxTest, TilesHaveTheBitsOfAvx512) {
@@ -85,6 +107,12 @@ TEST_P(GroupedAmxTest, TilesHaveTheBitsOfAvx512) {
       if (AmxTrialResult().grouped) {
         ASSERT_EQ(layer.Multiply(kGroupedAmx, rows), expected);
       }
+      if (!ReadsSigned()) continue;
+      ASSERT_EQ(layer.MultiplySigned(GroupedOnSoftwareTiles, rows), expected);
+      ASSERT_EQ(layer.MultiplySigned(GroupedOnSoftwareTiles, 48), expected);
+      if (AmxTrialResult().grouped) {
+        ASSERT_EQ(layer.MultiplySigned(kGroupedAmx, rows), expected);
+      }
     }
   }
 }
@@ -97,8 +125,11 @@ TEST_P(GroupedAmxTest, NonFiniteRowsHaveTheBitsOfAvx512) {
   std::fill_n(&x[27 * kInputs], kInputs, 1e-42f);
   const Layer layer(Format(), 48, kInputs, x);
 
-  EXPECT_EQ(layer.Multiply(GroupedOnSoftwareTiles, kRowCount),
-            layer.Multiply(GroupedAvx512, kRowCount));
+  const Bytes expected = layer.Multiply(GroupedAvx512, kRowCount);
+  EXPECT_EQ(layer.Multiply(GroupedOnSoftwareTiles, kRowCount), expected);
+  if (ReadsSigned()) {
+    EXPECT_EQ(layer.MultiplySigned(GroupedOnSoftwareTiles, kRowCount), expected);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, GroupedAmxTest,
@@ -114,10 +145,16 @@ void WrongInOneBit(const LinearBlock& block) {
   static_cast<uint32_t*>(block.out)[17] ^= 1;
 }
 
+void WrongWithSignedRows(const LinearBlock& block) {
+  GroupedOnSoftwareTiles(block);
+  if (block.signed_groups != nullptr) static_cast<uint32_t*>(block.out)[17] ^= 1;
+}
+
 TEST(GroupedAmxTrial, DetectsOneWrongBit) {
   if (SupportedIsa() < Isa::kAvx512) GTEST_SKIP() << "needs AVX-512";
   EXPECT_TRUE(GroupedEqualsAvx512(GroupedOnSoftwareTiles));
   EXPECT_FALSE(GroupedEqualsAvx512(WrongInOneBit));
+  EXPECT_FALSE(GroupedEqualsAvx512(WrongWithSignedRows));
   const AmxTrial trial = TryKernels({true, true}, {Q4OnSoftwareTiles, WrongInOneBit,
                                                    ChannelOnSoftwareTiles, BF16OnSoftwareTiles});
   EXPECT_EQ(trial.rejected, std::vector<std::string>{"grouped"});
