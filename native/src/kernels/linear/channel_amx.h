@@ -55,53 +55,107 @@ class NextWeights {
   int64_t step_lines_;
 };
 
-/*! \brief Multiplies panels of the same height. */
+/*! \brief A panel of activations for the tile registers. */
+struct ChannelPanel {
+  const uint8_t* x;  //!< [group of 64 inputs][row of the registers][input of 64].
+  int64_t row;       //!< The first row of the panel in the matrix.
+  int64_t rows;      //!< Its rows in the matrix, which the registers may exceed.
+};
+
+/*!
+ * \brief Multiplies the panels of a block.
+ *
+ * The last panel may have fewer rows. Beside others it gets rows of zeros, because the weights are
+ * in the caches then; alone, the registers have its height.
+ */
 template <typename Tiles>
 class ChannelTileKernel {
  public:
-  /*! \param block Its rows are panels of `height` rows. */
-  static void Run(const LinearBlock& block, int64_t height) {
-    Tiles tiles(ChannelShapes(height));
-    const int64_t panel_pairs = (block.row_end - block.row_begin + 2 * height - 1) / (2 * height);
-    const int64_t steps = panel_pairs * ChannelGroupsOf(block.num_inputs);
-    const uint8_t* end = ChannelTileAt(block, block.tile_end);
+  static void Run(const LinearBlock& block) {
+    const int64_t rows = block.row_end - block.row_begin;
+    const int64_t height = rows < kPanelRows ? rows : kPanelRows;
+    ChannelTileKernel(block, height).MultiplyTiles();
+  }
+
+ private:
+  ChannelTileKernel(const LinearBlock& block, int64_t height)
+      : block_(block),
+        tiles_(ChannelShapes(height)),
+        height_(height),
+        last_(PanelOf(block.row_end - 1, block.row_end)),
+        padded_(last_.height < height ? Padded() : nullptr) {}
+
+  void MultiplyTiles() {
+    const int64_t panel_pairs =
+        (block_.row_end - block_.row_begin + 2 * height_ - 1) / (2 * height_);
+    const int64_t steps = panel_pairs * ChannelGroupsOf(block_.num_inputs);
+    const uint8_t* end = ChannelTileAt(block_, block_.tile_end);
     // Two panels by two tiles, so that each load of a register serves two products.
-    for (int64_t tile = block.tile_begin; tile < block.tile_end; tile += 2) {
-      const bool has_second_tile = tile + 1 < block.tile_end;
-      const uint8_t* next = has_second_tile ? ChannelTileAt(block, tile + 2) : end;
+    for (int64_t tile = block_.tile_begin; tile < block_.tile_end; tile += 2) {
+      const bool has_second_tile = tile + 1 < block_.tile_end;
+      const uint8_t* next = has_second_tile ? ChannelTileAt(block_, tile + 2) : end;
       const int64_t left = end - next;
-      const int64_t pair_bytes = 2 * ChannelTileBytes(block.num_inputs);
+      const int64_t pair_bytes = 2 * ChannelTileBytes(block_.num_inputs);
       NextWeights ahead(next, next + (left < pair_bytes ? left : pair_bytes), steps);
-      for (int64_t row = block.row_begin; row < block.row_end; row += 2 * height) {
-        const bool has_second_panel = row + height < block.row_end;
+      for (int64_t row = block_.row_begin; row < block_.row_end; row += 2 * height_) {
+        const bool has_second_panel = row + height_ < block_.row_end;
         if (has_second_tile && has_second_panel) {
-          Multiply<2, 2>(tiles, block, tile, row, height, ahead);
+          Multiply<2, 2>(tile, row, ahead);
         } else if (has_second_tile) {
-          Multiply<1, 2>(tiles, block, tile, row, height, ahead);
+          Multiply<1, 2>(tile, row, ahead);
         } else if (has_second_panel) {
-          Multiply<2, 1>(tiles, block, tile, row, height, ahead);
+          Multiply<2, 1>(tile, row, ahead);
         } else {
-          Multiply<1, 1>(tiles, block, tile, row, height, ahead);
+          Multiply<1, 1>(tile, row, ahead);
         }
       }
     }
   }
 
- private:
+  /*! \return The last panel with rows of zeros. */
+  const uint8_t* Padded() const {
+    const int64_t groups = ChannelGroupsOf(block_.num_inputs);
+    const int64_t group_bytes = height_ * kChannelGroup;
+    const int64_t bytes = last_.height * kChannelGroup;
+    const uint8_t* x = block_.int8_rows + last_.panel * ChannelRowBytes(block_.num_inputs);
+    auto* padded = reinterpret_cast<uint8_t*>(KernelScratch(groups * group_bytes));
+    for (int64_t g = 0; g < groups; ++g, x += bytes) {
+      uint8_t* group = padded + g * group_bytes;
+      __builtin_memcpy(group, x, bytes);
+      __builtin_memset(group + bytes, 0, group_bytes - bytes);
+    }
+    return padded;
+  }
+
+  ChannelPanel PanelAt(int64_t row) const {
+    if (padded_ != nullptr && row == last_.panel) return {padded_, row, last_.height};
+    return {block_.int8_rows + row * ChannelRowBytes(block_.num_inputs), row, height_};
+  }
+
   template <int kPanels, int kTiles>
-  static void Multiply(Tiles& tiles, const LinearBlock& block, int64_t tile, int64_t row,
-                       int64_t height, NextWeights& ahead) {
-    const int64_t groups = ChannelGroupsOf(block.num_inputs);
-    const int64_t tile_bytes = ChannelTileBytes(block.num_inputs);
-    const int64_t panel_bytes = height * ChannelRowBytes(block.num_inputs);
-    const uint8_t* weights = ChannelTileAt(block, tile) + sizeof(ChannelTile);
-    const uint8_t* x = block.int8_rows + row * ChannelRowBytes(block.num_inputs);
+  void Multiply(int64_t tile, int64_t row, NextWeights& ahead) {
+    const ChannelPanel first = PanelAt(row);
+    const ChannelPanel second = kPanels == 2 ? PanelAt(row + height_) : first;
+    AddProducts<kPanels, kTiles>(first.x, second.x, tile, ahead);
+    StoreSums<0>(tile, first);
+    if constexpr (kTiles == 2) StoreSums<1>(tile + 1, first);
+    if constexpr (kPanels == 2) StoreSums<2>(tile, second);
+    if constexpr (kPanels == 2 && kTiles == 2) StoreSums<3>(tile + 1, second);
+  }
+
+  template <int kPanels, int kTiles>
+  void AddProducts(const uint8_t* x, const uint8_t* second_x, int64_t tile, NextWeights& ahead) {
+    const int64_t groups = ChannelGroupsOf(block_.num_inputs);
+    const int64_t tile_bytes = ChannelTileBytes(block_.num_inputs);
+    const int64_t group_bytes = height_ * kChannelGroup;
+    const uint8_t* weights = ChannelTileAt(block_, tile) + sizeof(ChannelTile);
+    Tiles& tiles = tiles_;
     tiles.template Zero<0>();
     if constexpr (kTiles == 2) tiles.template Zero<1>();
     if constexpr (kPanels == 2) tiles.template Zero<2>();
     if constexpr (kPanels == 2 && kTiles == 2) tiles.template Zero<3>();
     for (int64_t g = 0; g < groups;
-         ++g, x += height * kChannelGroup, weights += kChannelGroupBytes) {
+         ++g, x += group_bytes, second_x += group_bytes, weights += kChannelGroupBytes) {
       tiles.template Load<4>(x, kChannelGroup);
       tiles.template Load<6>(weights, kChannelQuadBytes);
       tiles.template AddBiasedDots<0, 4, 6>();
@@ -110,37 +164,36 @@ class ChannelTileKernel {
         tiles.template AddBiasedDots<1, 4, 7>();
       }
       if constexpr (kPanels == 2) {
-        tiles.template Load<5>(x + panel_bytes, kChannelGroup);
+        tiles.template Load<5>(second_x, kChannelGroup);
         tiles.template AddBiasedDots<2, 5, 6>();
       }
       if constexpr (kPanels == 2 && kTiles == 2) tiles.template AddBiasedDots<3, 5, 7>();
       ahead.Prefetch();
     }
-    StoreSums<0>(tiles, block, tile, row, height);
-    if constexpr (kTiles == 2) StoreSums<1>(tiles, block, tile + 1, row, height);
-    if constexpr (kPanels == 2) StoreSums<2>(tiles, block, tile, row + height, height);
-    if constexpr (kPanels == 2 && kTiles == 2) {
-      StoreSums<3>(tiles, block, tile + 1, row + height, height);
-    }
   }
 
   template <int kRegister>
-  static void StoreSums(Tiles& tiles, const LinearBlock& block, int64_t tile, int64_t row,
-                        int64_t height) {
+  void StoreSums(int64_t tile, const ChannelPanel& panel) {
     alignas(64) int32_t sums[kPanelRows][kTileRows];
-    tiles.template Store<kRegister>(sums, sizeof(sums[0]));
-    const auto* header = reinterpret_cast<const ChannelTile*>(ChannelTileAt(block, tile));
+    tiles_.template Store<kRegister>(sums, sizeof(sums[0]));
+    const auto* header = reinterpret_cast<const ChannelTile*>(ChannelTileAt(block_, tile));
     const __m512i offsets = _mm512_slli_epi32(_mm512_loadu_si512(header->sums), kBiasBits);
-    for (int64_t r = 0; r < height; ++r) {
+    for (int64_t r = 0; r < panel.rows; ++r) {
       const __m512i dots = _mm512_load_si512(sums[r]);
       _mm512_store_si512(sums[r], _mm512_sub_epi32(dots, offsets));
-      StoreChannelSums<Avx512Lanes>(block, row + r, tile, ChannelScaleOf(block, {row, height, r}),
-                                    sums[r]);
+      const float x_scale = ChannelScaleOf(block_, {panel.row, panel.rows, r});
+      StoreChannelSums<Avx512Lanes>(block_, panel.row + r, tile, x_scale, sums[r]);
     }
   }
 
   static constexpr int kBiasBits = 7;
   static_assert(1 << kBiasBits == kByteBias);
+
+  const LinearBlock& block_;
+  Tiles tiles_;
+  int64_t height_;  // Of the registers.
+  PanelCursor last_;
+  const uint8_t* padded_;  // The last panel, if its height is another one.
 };
 
 /*!
@@ -149,20 +202,12 @@ class ChannelTileKernel {
  */
 template <typename Tiles>
 void ChannelOnTiles(const LinearBlock& block) {
-  LinearBlock rest = block;
-  rest.row_begin = block.row_end - (block.row_end - block.row_begin) % kPanelRows;
-  if (block.row_begin < rest.row_begin) {
-    LinearBlock whole = block;
-    whole.row_end = rest.row_begin;
-    ChannelTileKernel<Tiles>::Run(whole, kPanelRows);
-  }
-  const int64_t height = rest.row_end - rest.row_begin;
   // Fewer rows are as fast on AVX-512, because memory is the limit.
-  constexpr int64_t kMinHeight = 4;
-  if (height >= kMinHeight) {
-    ChannelTileKernel<Tiles>::Run(rest, height);
-  } else if (height > 0) {
-    ChannelStreamsAvx512(rest);
+  constexpr int64_t kMinRows = 4;
+  if (block.row_end - block.row_begin >= kMinRows) {
+    ChannelTileKernel<Tiles>::Run(block);
+  } else if (block.row_begin < block.row_end) {
+    ChannelStreamsAvx512(block);
   }
 }
 
