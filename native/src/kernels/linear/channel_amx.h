@@ -176,13 +176,15 @@ class ChannelTileKernel {
   void StoreSums(int64_t tile, const ChannelPanel& panel) {
     alignas(64) int32_t sums[kPanelRows][kTileRows];
     tiles_.template Store<kRegister>(sums, sizeof(sums[0]));
-    const auto* header = reinterpret_cast<const ChannelTile*>(ChannelTileAt(block_, tile));
+    // A local variable, which the stores of outputs cannot change.
+    const LinearBlock block = block_;
+    const auto* header = reinterpret_cast<const ChannelTile*>(ChannelTileAt(block, tile));
     const __m512i offsets = _mm512_slli_epi32(_mm512_loadu_si512(header->sums), kBiasBits);
+    const __m512 scales = _mm512_loadu_ps(header->scales);
     for (int64_t r = 0; r < panel.rows; ++r) {
-      const __m512i dots = _mm512_load_si512(sums[r]);
-      _mm512_store_si512(sums[r], _mm512_sub_epi32(dots, offsets));
-      const float x_scale = ChannelScaleOf(block_, {panel.row, panel.rows, r});
-      StoreChannelSums<Avx512Lanes>(block_, panel.row + r, tile, x_scale, sums[r]);
+      const __m512i dots = _mm512_sub_epi32(_mm512_load_si512(sums[r]), offsets);
+      const float x_scale = ChannelScaleOf(block, {panel.row, panel.rows, r});
+      StoreScaled<Avx512Lanes>(block, panel.row + r, tile, {scales}, x_scale, {dots});
     }
   }
 

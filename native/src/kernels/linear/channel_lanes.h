@@ -107,7 +107,16 @@ inline const uint8_t* ChannelTileAt(const LinearBlock& block, int64_t tile) {
   return static_cast<const uint8_t*>(block.packed) + tile * ChannelTileBytes(block.num_inputs);
 }
 
-/*! \brief Multiply the int32 sums of a row and a tile by their scales, and store the outputs. */
+/*! \brief Multiply the sums of a row and a tile by their scales, and store the outputs. */
+template <typename Lanes>
+[[gnu::always_inline]] inline void StoreScaled(const LinearBlock& block, int64_t row, int64_t tile,
+                                               typename Lanes::Vector scales, float x_scale,
+                                               typename Lanes::Integers sums) {
+  const typename Lanes::Vector scale = Lanes::Mul(scales, Lanes::Set(x_scale));
+  StoreOutputs<Lanes>(block, row, tile, Lanes::Mul(Lanes::ToFloat(sums), scale));
+}
+
+/*! \brief The same, with the sums in memory. */
 template <typename Lanes>
 [[gnu::always_inline]] inline void StoreChannelSums(const LinearBlock& block, int64_t row,
                                                     int64_t tile, float x_scale,
@@ -116,9 +125,7 @@ template <typename Lanes>
   static_assert(sizeof(integers) == kTileRows * sizeof(int32_t));
   __builtin_memcpy(&integers, sums, sizeof(integers));
   const auto* header = reinterpret_cast<const ChannelTile*>(ChannelTileAt(block, tile));
-  const typename Lanes::Vector scales =
-      Lanes::Mul(Lanes::Load(header->scales), Lanes::Set(x_scale));
-  StoreOutputs<Lanes>(block, row, tile, Lanes::Mul(Lanes::ToFloat(integers), scales));
+  StoreScaled<Lanes>(block, row, tile, Lanes::Load(header->scales), x_scale, integers);
 }
 
 template <typename Dot>
