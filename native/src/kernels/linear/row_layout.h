@@ -42,7 +42,7 @@ class RowLayout {
  public:
   RowLayout(RowForm form, int64_t cols);
 
-  /*! \brief The layout that `RowFormOf` a matrix. */
+  /*! \brief The layout of `RowFormOf(matrix)`. */
   RowLayout(MatrixLayout matrix, int64_t cols) : RowLayout(RowFormOf(matrix), cols) {}
 
   RowForm form() const { return form_; }
