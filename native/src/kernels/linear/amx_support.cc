@@ -85,8 +85,14 @@ struct SmallGroupedLayer {
                  .scales = numbers.data(),
                  .zeros = numbers.data()},
                 packed.data());
-    QuantizeBlock rows = {x.data(), FloatType::kF32, kRowCount,         kInputs, kInputs / kGroupSize,
-                          0,        kRowCount,       activations.data()};
+    QuantizeBlock rows = {.x = x.data(),
+                          .x_type = FloatType::kF32,
+                          .rows = kRowCount,
+                          .cols = kInputs,
+                          .groups = kInputs / kGroupSize,
+                          .row_begin = 0,
+                          .row_end = kRowCount,
+                          .result = activations.data()};
     kLinearAvx512.quantize_biased(rows);
     rows.result = signed_groups.data();
     QuantizeSignedAvx512(rows);
