@@ -44,7 +44,7 @@ struct ChunkFormat {
     }
   }
 
-  /*! \brief Begin each row with the offsets, which would cost a vector addition per row later. */
+  /*! \brief Begin biased rows with the offsets, which would cost a vector addition each later. */
   template <int kSums, typename Tiles>
   static void Begin(Tiles& tiles, const Weights& weights) {
     if constexpr (kIsBiased) {

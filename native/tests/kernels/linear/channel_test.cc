@@ -333,6 +333,11 @@ TEST_F(ChannelTest, TileRegistersHaveTheBitsOfAvx512) {
 TEST_F(ChannelTest, TheTrialDetectsOneWrongBit) {
   if (SupportedIsa() < Isa::kAvx512) GTEST_SKIP() << "needs AVX-512";
   EXPECT_TRUE(ChannelEqualsAvx512(ChannelOnSoftwareTiles));
+  EXPECT_FALSE(ChannelEqualsAvx512([](const LinearBlock& block) {
+    ChannelOnSoftwareTiles(block);
+    const bool is_alone = block.row_end - block.row_begin < kPanelRows;
+    if (is_alone) static_cast<uint32_t*>(block.out)[block.row_begin * block.out_stride] ^= 1;
+  }));
   EXPECT_FALSE(ChannelEqualsAvx512(WrongInOneBit));
   const AmxTrial trial = TryKernels({true, true}, {Q4OnSoftwareTiles, GroupedOnSoftwareTiles,
                                                    WrongInOneBit, BF16OnSoftwareTiles});
