@@ -68,6 +68,16 @@ class PagedSequence {
     return output;
   }
 
+  /*! \return The same on each of `SupportedTiers()`. */
+  std::vector<FloatTensor> OutputsOfTiers(ThreadPool& pool) const {
+    std::vector<FloatTensor> outputs;
+    for (const Isa isa : SupportedTiers()) {
+      const TierScope tier(isa);
+      outputs.push_back(OutputOfAll(pool));
+    }
+    return outputs;
+  }
+
   /*! \return The output of one row and head, computed in float64. */
   std::vector<double> Expected(int64_t position, int64_t head) const {
     const int64_t kv_head = head / (shape_.num_query_heads / shape_.num_kv_heads);
@@ -168,22 +178,20 @@ class AttentionOfShape : public ::testing::TestWithParam<Parameters> {
 };
 
 TEST_P(AttentionOfShape, MatchesTheReferenceOnEveryTier) {
-  for (const Isa isa : SupportedTiers()) {
-    const TierScope tier(isa);
-    for (const int64_t length : {1, 15, 16, 17, 70}) {
-      const PagedSequence sequence(shape(), length, 7);
-      // The error of a float16 result is at most 2^-11 of its size, and results are below 4.
-      const double tolerance = shape().type == FloatType::kF16 ? 1e-3 : 4e-6;
-
-      const FloatTensor output = sequence.OutputOfAll(pool_);
-
-      for (int64_t position = 0; position < length; ++position) {
-        for (int64_t head = 0; head < shape().num_query_heads; ++head) {
-          const std::vector<double> expected = sequence.Expected(position, head);
+  // The error of a float16 result is at most 2^-11 of its size, and results are below 4.
+  const double tolerance = shape().type == FloatType::kF16 ? 1e-3 : 4e-6;
+  for (const int64_t length : {1, 15, 16, 17, 70}) {
+    const PagedSequence sequence(shape(), length, 7);
+    const std::vector<FloatTensor> outputs = sequence.OutputsOfTiers(pool_);
+    for (int64_t position = 0; position < length; ++position) {
+      for (int64_t head = 0; head < shape().num_query_heads; ++head) {
+        const std::vector<double> expected = sequence.Expected(position, head);
+        const int64_t first = position * sequence.row_size() + head * shape().head_dim;
+        for (size_t tier = 0; tier < outputs.size(); ++tier) {
           for (int64_t i = 0; i < shape().head_dim; ++i) {
-            ASSERT_NEAR(output[position * sequence.row_size() + head * shape().head_dim + i],
-                        expected[i], tolerance)
-                << IsaName(isa) << " length " << length << " position " << position;
+            ASSERT_NEAR(outputs[tier][first + i], expected[i], tolerance)
+                << IsaName(SupportedTiers()[tier]) << " length " << length << " position "
+                << position;
           }
         }
       }
@@ -193,12 +201,8 @@ TEST_P(AttentionOfShape, MatchesTheReferenceOnEveryTier) {
 
 TEST_P(AttentionOfShape, HasTheSameBitsOnEveryTier) {
   const PagedSequence sequence(shape(), 70, 11);
-  std::vector<FloatTensor> outputs;
 
-  for (const Isa isa : SupportedTiers()) {
-    const TierScope tier(isa);
-    outputs.push_back(sequence.OutputOfAll(pool_));
-  }
+  const std::vector<FloatTensor> outputs = sequence.OutputsOfTiers(pool_);
 
   for (const FloatTensor& output : outputs) EXPECT_EQ(output.bytes(), outputs[0].bytes());
 }
@@ -284,8 +288,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOfShape,
                                             ::testing::Values(0.0f)));
 INSTANTIATE_TEST_SUITE_P(
     Windows, AttentionOfShape,
-    ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
-                       ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(1, 3, 16),
+    ::testing::Combine(::testing::ValuesIn(AllOrFirst({FloatType::kF16, FloatType::kF32})),
+                       ::testing::Values<int64_t>(20),
+                       ::testing::ValuesIn(AllOrFirst<int64_t>({3, 1, 16})),
                        ::testing::Values(AttentionWindow{1, 0}, AttentionWindow{5, 2},
                                          AttentionWindow{16, 0}, AttentionWindow{20, 16},
                                          AttentionWindow{33, 19}, AttentionWindow{3, 40},
@@ -293,7 +298,7 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Bool(), ::testing::Values(0.0f)));
 INSTANTIATE_TEST_SUITE_P(
     SoftCaps, AttentionOfShape,
-    ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
+    ::testing::Combine(::testing::ValuesIn(AllOrFirst({FloatType::kF32, FloatType::kF16})),
                        ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(3, 16),
                        ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
                        ::testing::Bool(), ::testing::Values(0.5f)));
@@ -306,7 +311,7 @@ INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
                                            Parameters{FloatType::kF16, 256, 2, {}, true, 0.0f}));
 
 // Contexts that end near the boundaries of chunks, which are 512 positions long.
-constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
+const std::vector<int64_t> kContexts = AllOrFirst<int64_t>({513, 1, 511, 512, 1024, 4097});
 
 /*! \return The output of rows [begin, end) of a sequence, computed in one call. */
 FloatTensor RowsOf(ThreadPool& pool, const AttentionShape& shape, const PagedSequence& sequence,
@@ -388,7 +393,7 @@ TEST_P(AttentionToALongContext, RowsOnBothSidesOfAChunkBoundaryDoNotDependOnTheC
   const PagedSequence sequence(shape, 1060, 47);
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
-    for (const int64_t begin : {500, 1012}) {
+    for (const int64_t begin : AllOrFirst<int64_t>({500, 1012})) {
       const FloatTensor expected = RowsOf(one_, shape, sequence, begin, begin + 40);
       for (const int64_t num_rows : {1, 7, 25}) {
         for (int64_t row = 0; row < 40; row += num_rows) {
