@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <initializer_list>
 #include <random>
 #include <string>
 #include <vector>
@@ -27,20 +26,6 @@ inline std::vector<Isa> SupportedTiers() {
     if (IsSupported(isa)) tiers.push_back(isa);
   }
   return tiers;
-}
-
-// Whether the tests run ten times as slowly, so that they use fewer combinations of parameters.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kIsSanitized = true;
-#else
-inline constexpr bool kIsSanitized = false;
-#endif
-
-/*! \return The values of a parameter; in a build with sanitizers, only the first one. */
-template <typename Value>
-std::vector<Value> AllOrFirst(std::initializer_list<Value> values) {
-  if (kIsSanitized) return {*values.begin()};
-  return values;
 }
 
 /*! \brief Sets the active tier during its lifetime. */

@@ -288,9 +288,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOfShape,
                                             ::testing::Values(0.0f)));
 INSTANTIATE_TEST_SUITE_P(
     Windows, AttentionOfShape,
-    ::testing::Combine(::testing::ValuesIn(AllOrFirst({FloatType::kF16, FloatType::kF32})),
-                       ::testing::Values<int64_t>(20),
-                       ::testing::ValuesIn(AllOrFirst<int64_t>({3, 1, 16})),
+    ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
+                       ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(1, 3, 16),
                        ::testing::Values(AttentionWindow{1, 0}, AttentionWindow{5, 2},
                                          AttentionWindow{16, 0}, AttentionWindow{20, 16},
                                          AttentionWindow{33, 19}, AttentionWindow{3, 40},
@@ -298,7 +297,7 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Bool(), ::testing::Values(0.0f)));
 INSTANTIATE_TEST_SUITE_P(
     SoftCaps, AttentionOfShape,
-    ::testing::Combine(::testing::ValuesIn(AllOrFirst({FloatType::kF32, FloatType::kF16})),
+    ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
                        ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(3, 16),
                        ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
                        ::testing::Bool(), ::testing::Values(0.5f)));
@@ -311,7 +310,7 @@ INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
                                            Parameters{FloatType::kF16, 256, 2, {}, true, 0.0f}));
 
 // Contexts that end near the boundaries of chunks, which are 512 positions long.
-const std::vector<int64_t> kContexts = AllOrFirst<int64_t>({513, 1, 511, 512, 1024, 4097});
+constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
 
 /*! \return The output of rows [begin, end) of a sequence, computed in one call. */
 FloatTensor RowsOf(ThreadPool& pool, const AttentionShape& shape, const PagedSequence& sequence,
@@ -393,7 +392,7 @@ TEST_P(AttentionToALongContext, RowsOnBothSidesOfAChunkBoundaryDoNotDependOnTheC
   const PagedSequence sequence(shape, 1060, 47);
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
-    for (const int64_t begin : AllOrFirst<int64_t>({500, 1012})) {
+    for (const int64_t begin : {500, 1012}) {
       const FloatTensor expected = RowsOf(one_, shape, sequence, begin, begin + 40);
       for (const int64_t num_rows : {1, 7, 25}) {
         for (int64_t row = 0; row < 40; row += num_rows) {

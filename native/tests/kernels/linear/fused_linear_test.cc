@@ -256,7 +256,7 @@ TEST(FusedLinear, HasTheSameBitsOnEveryTierAndAnyNumberOfThreads) {
   const Result feed_forward = layer.SeparateFeedForward(one, x.data(), residual.data(), kRows);
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
-    for (const int threads : AllOrFirst({3, 1, 2, 5})) {
+    for (const int threads : {1, 2, 3, 5}) {
       SCOPED_TRACE(std::string(IsaName(isa)) + ", " + std::to_string(threads) + " threads");
       ThreadPool pool(threads);
       for (const int64_t m : {int64_t{1}, int64_t{40}, kRows}) {
