@@ -1,7 +1,8 @@
 # Every command sets up what it needs in `.venv`; nothing is installed twice.
 #   make chat      one answer from the bundled model (PROMPT="..." asks another, PROMPT= converses)
-#   make test      everything that has to pass before a change is merged
-#   make check     lint and unit tests: a minute, while you work
+#   make test      builds, and runs the tests that prove every class of thing once
+#   make thorough  everything: all tests and lints, sanitizers, the wheel, soaks; about an hour
+#   make check     Python lint and the tests of the API: a minute, while you work
 #   make lint native native-sanitize docs pytest coverage wheel wheels bench clean   the parts
 #   make soak soak-sanitize SECONDS=600   clients that behave badly
 #   make mutations-sanitize EXAMPLES=2000   broken model files
@@ -13,8 +14,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-SANITIZE ?= $(CI)
-PYTEST_ARGS ?= -n $(JOBS)
+# What `make pytest` runs beyond a usual run: all, none, or an eighth such as 3/8.
+THOROUGH ?= all
+PYTEST_ARGS ?=
+# The quarter of the tests of kernels that runs: 0/4 to 3/4, or all of them.
+KERNEL_SHARE ?= 0/1
 
 export PROMPT
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -32,22 +36,32 @@ endif
 endif
 
 NATIVE_SOURCES := $(shell find native -type f -not -path 'native/tests/*')
-CMAKE = $(BIN)/cmake
+# The library, the native tests and clang-tidy use one build directory.
+NATIVE = build/native
+CMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake
 CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
+# Builds and tests beside each other: the Python tests, which wait for each other, come first.
+BESIDE = nice -n 10
 
-.PHONY: chat test check dev lint lint-python lint-native format native native-sanitize native-aarch64 \
-  docs pytest ray frameworks coverage wheel wheels soak soak-sanitize mutations-sanitize bench clean
+.PHONY: chat test thorough check dev compile lint lint-python lint-native tidy format native native-sanitize \
+  native-aarch64 docs pytest ray frameworks coverage wheel wheels soak soak-sanitize soak-address \
+  soak-thread mutations-sanitize bench clean
 .DELETE_ON_ERROR:
 
 chat: $(VENV)/installed
 	@if [ -n "$$PROMPT" ]; then $(BIN)/aiomlc chat -p "$$PROMPT" </dev/null; else $(BIN)/aiomlc chat; fi
 
-test: lint native $(if $(filter-out 0 false,$(SANITIZE)),native-sanitize) docs pytest
+test: dev
+	$(MAKE) -j2 native pytest THOROUGH=none KERNEL_SHARE=0/4
+
+thorough: dev
+	$(MAKE) -j2 lint native native-sanitize docs wheel pytest REPEAT=--strict
+	$(MAKE) frameworks ray mutations-sanitize soak soak-sanitize
 
 check: lint-python
-	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" tests/unit
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --thorough none tests/unit
 
-dev: $(VENV)/installed $(VENV)/dev
+dev: $(VENV)/dev
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -61,18 +75,33 @@ $(VENV)/tools: $(BIN)/python pyproject.toml
 
 $(VENV)/installed: $(VENV)/tools pyproject.toml $(NATIVE_SOURCES)
 	@echo "Building the native core, which takes a few minutes."
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable '.[serve,trio]'
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation -C build-dir=$(NATIVE) \
+	  -C build.targets=aiomlc --editable '.[serve,trio]'
 	@touch $@
 
-$(VENV)/dev: $(VENV)/tools pyproject.toml
-	$(BIN)/pip install --quiet --group dev
+$(VENV)/packages: $(VENV)/tools pyproject.toml
+	$(BIN)/pip install --quiet --group test --group clients
+	@touch $@
+
+# The library compiles while pip downloads.
+$(VENV)/dev: $(VENV)/tools pyproject.toml $(NATIVE_SOURCES)
+	$(MAKE) -j2 compile $(VENV)/packages
+	$(MAKE) $(VENV)/installed
+	@touch $@
+
+compile: $(VENV)/tools
+	$(CMAKE) -S native -B $(NATIVE) $(CMAKE_OPTIONS) -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" >/dev/null
+	$(BIN)/cmake --build $(NATIVE) --target aiomlc
+
+$(VENV)/lint: $(VENV)/dev pyproject.toml
+	$(BIN)/pip install --quiet --group lint --group docs build
 	@touch $@
 
 # ---- Lint ----
 
 lint: lint-python lint-native
 
-lint-python: dev
+lint-python: $(VENV)/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -83,33 +112,48 @@ lint-python: dev
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
-lint-native: dev
+lint-native: $(VENV)/lint
 	find native \( -name '*.cc' -o -name '*.h' \) | xargs $(BIN)/clang-format --dry-run -Werror
-	@$(CMAKE) -S native -B build/tidy $(CMAKE_OPTIONS) -DAIOMLC_FFI=OFF -DCMAKE_CXX_CLANG_TIDY="$(CURDIR)/$(BIN)/clang-tidy;--quiet;--extra-arg=-Wno-unknown-warning-option" >/dev/null
-	$(CMAKE) --build build/tidy
+	$(MAKE) tidy
 
-format: dev
+# clang-tidy on files of the core, all of them or TIDY.
+TIDY = $(shell cd native && find src -name '*.cc' -not -path 'src/ffi/*' -not -path 'src/model/tvm_*' \
+  -not -path 'src/model/virtual_machine.cc')
+tidy: $(VENV)/lint
+	@echo "clang-tidy: $(words $(TIDY)) files"
+	@printf 'native/%s\n' $(TIDY) | $(BESIDE) xargs -P $(JOBS) -n 4 $(BIN)/clang-tidy --quiet -p $(NATIVE) \
+	  --extra-arg=-Wno-unknown-warning-option 2>build/tidy.log || { cat build/tidy.log; exit 1; }
+
+format: $(VENV)/lint
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 	find native \( -name '*.cc' -o -name '*.h' \) | xargs $(BIN)/clang-format -i
 
 # ---- Native tests ----
 
-# Configures, builds and runs them: directory, more options of CMake. CMake fetches the sources of
-# googletest from Debian's package if the system has no library of it.
-define native_tests
-	$(CMAKE) -S native -B $(1) $(CMAKE_OPTIONS) -DAIOMLC_FFI=OFF -DAIOMLC_TESTS=ON $(2) >/dev/null
-	$(CMAKE) --build $(1)
-	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(1)/aiomlc_tests --gtest_brief=1
+# Configures and builds targets: directory, targets, more options of CMake. CMake fetches the sources
+# of googletest from Debian's package if the system has no library of it.
+define native_build
+	$(CMAKE) -S native -B $(1) $(CMAKE_OPTIONS) -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" \
+	  -DAIOMLC_TESTS=ON $(3) >/dev/null
+	$(BESIDE) $(BIN)/cmake --build $(1) --target $(2)
 endef
+NATIVE_TESTS = UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(BESIDE) \
+  $(BIN)/python native/tests/run_shards.py --jobs $(JOBS)
 
-native: $(VENV)/tools
-	$(call native_tests,build/native)
-	$(BIN)/python native/tests/check_isa_leaks.py build/native/compile_commands.json
+native: $(VENV)/installed
+	$(call native_build,$(NATIVE),aiomlc_engine_tests aiomlc_kernel_tests)
+	$(NATIVE_TESTS) $(NATIVE)/aiomlc_engine_tests
+	$(NATIVE_TESTS) --share $(KERNEL_SHARE) $(NATIVE)/aiomlc_kernel_tests
+	$(BIN)/python native/tests/check_isa_leaks.py $(NATIVE)/compile_commands.json
 
-native-sanitize: $(VENV)/tools
-	$(call native_tests,build/native-sanitize,-DAIOMLC_SANITIZE=address$(comma)undefined \
+# One directory for everything with these sanitizers: benchmarks/sanitized.sh builds there, too.
+HALVES = engine kernel
+native-sanitize: $(VENV)/installed
+	$(call native_build,build/address,$(HALVES:%=aiomlc_%_tests),-DAIOMLC_SANITIZE=address$(comma)undefined \
 	  -DCMAKE_CXX_FLAGS_RELEASE=-O1)
+	$(if $(filter engine,$(HALVES)),$(NATIVE_TESTS) build/address/aiomlc_engine_tests)
+	$(if $(filter kernel,$(HALVES)),$(NATIVE_TESTS) --share $(KERNEL_SHARE) build/address/aiomlc_kernel_tests)
 
 # The same for AArch64, cross-compiled and under an emulator; a processor without the dot product is
 # given the portable tier. Needs: apt install g++-aarch64-linux-gnu qemu-user-static libgtest-dev
@@ -123,8 +167,9 @@ native-aarch64: $(VENV)/tools
 	$(CMAKE) -S native -B build/aarch64 $(AARCH64_OPTIONS) -DAIOMLC_FFI=OFF -DAIOMLC_TESTS=ON \
 	  -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON >/dev/null
 	$(CMAKE) --build build/aarch64
-	$(AARCH64_EMULATOR) -cpu max build/aarch64/aiomlc_tests --gtest_brief=1
-	$(AARCH64_EMULATOR) -cpu cortex-a72 build/aarch64/aiomlc_tests --gtest_brief=1 \
+	$(AARCH64_EMULATOR) -cpu max build/aarch64/aiomlc_engine_tests --gtest_brief=1
+	$(AARCH64_EMULATOR) -cpu max build/aarch64/aiomlc_kernel_tests --gtest_brief=1
+	$(AARCH64_EMULATOR) -cpu cortex-a72 build/aarch64/aiomlc_kernel_tests --gtest_brief=1 \
 	  --gtest_filter='CpuInfo.*:Isa.*:*Linear*:*Elementwise*'
 
 comma := ,
@@ -134,16 +179,16 @@ space := $() $()
 
 # The site, in build/site: a page that is not in the navigation, or a broken link, is an error.
 # With --quiet, warnings would be neither shown nor counted.
-docs: dev
+docs: $(VENV)/lint
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # ---- Python tests ----
 
-# A test that fails beside others, for want of time on a loaded machine, has to pass alone. The
-# report names it either way.
-pytest: dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS) || { [ $$? = 1 ] && echo 'Again, one at a time:' && \
-	  $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -n 0; }
+# A test that fails beside others, for want of time on a loaded machine, has to pass alone; it is
+# listed, and with REPEAT=--strict that is a failure, too.
+pytest: dev $(if $(filter-out none,$(THOROUGH)),$(VENV)/lint)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --thorough $(THOROUGH) $(PYTEST_ARGS) || \
+	  { [ $$? = 1 ] && $(BIN)/python tests/repeat_failures.py $(REPEAT); }
 
 # Tests in an environment of its own on top of $(VENV), where packages may differ: a few minutes.
 define overlay
@@ -155,7 +200,7 @@ define overlay
 	@touch $(1)/installed
 endef
 
-build/ray/installed build/frameworks/installed: $(VENV)/installed $(VENV)/dev pyproject.toml
+build/ray/installed build/frameworks/installed: $(VENV)/dev pyproject.toml
 	$(call overlay,$(@D),$(notdir $(@D)))
 
 # Warnings are those of the packages.
@@ -170,7 +215,7 @@ coverage: dev
 	$(BIN)/python -m pytest -q -n $(JOBS) --cov tests/unit
 
 # The wheel is built from the source archive, which shows that the archive is complete.
-wheel: dev
+wheel: $(VENV)/lint
 	rm -rf dist && mkdir -p build
 	$(BIN)/python -m build --outdir dist . >build/wheel.log 2>&1 || { cat build/wheel.log; exit 1; }
 	$(BIN)/python -m zipfile -l dist/*.whl | grep -E 'libaiomlc|pebble/params'
@@ -190,10 +235,14 @@ soak: dev
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) --backend trio --mode small_draft
 
-# Every load of a kernel costs a call under the thread sanitizer: a queue takes minutes to empty.
-soak-sanitize: dev
+soak-sanitize: soak-address soak-thread
+
+soak-address: dev
 	benchmarks/sanitized.sh address,undefined python -m benchmarks.soak --allowed-growth-mb 400 \
 	  --hang-after 120 --seconds $(SECONDS) --mode small_draft
+
+# Every load of a kernel costs a call under the thread sanitizer: a queue takes minutes to empty.
+soak-thread: dev
 	benchmarks/sanitized.sh thread python -m benchmarks.soak --allowed-growth-mb 400 \
 	  --hang-after 300 --clients 16 --seconds $(SECONDS) --mode prompt_lookup
 

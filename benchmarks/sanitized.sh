@@ -9,11 +9,12 @@ sanitizers=$1
 shift
 
 bin=$PWD/${VENV:-.venv}/bin
-build=$PWD/build/library-${sanitizers%%,*}
+build=$PWD/build/${sanitizers%%,*}
 PATH="$bin:$PATH" "$bin/cmake" -S native -B "$build" -G Ninja -DCMAKE_MAKE_PROGRAM="$bin/ninja" \
   -DCMAKE_CXX_COMPILER="${CXX:-g++}" -DPython_EXECUTABLE="$bin/python" \
   -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DAIOMLC_SANITIZE="$sanitizers" >/dev/null
-"$bin/cmake" --build "$build"
+# Not beside the native tests, which are built in the same directory.
+flock "$build" "$bin/cmake" --build "$build" --target aiomlc
 
 preload=()
 for library in asan ubsan tsan; do

@@ -11,6 +11,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
+pytest_plugins = ("pytester", "tests.plugins.selection", "tests.plugins.cpu_seconds")
+
 
 @pytest.fixture(autouse=True, scope="session")
 def interruptible() -> Iterator[None]:
@@ -18,34 +20,6 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run each set of other parameters on one event loop, in turn, where tests take long."""
-    backends_of: dict[tuple[str, ...], dict[str, pytest.Item]] = {}
-    sets_of: dict[str, list[tuple[str, ...]]] = {}
-    for item in items:
-        if not isinstance(item, pytest.Function) or not {"e2e", "model"} & {*item.path.parts}:
-            continue
-
-        name = item.nodeid.partition("[")[0]
-        params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
-        backend = str(params.pop("anyio_backend", ""))
-        if backend and params:
-            key = (name, *item.callspec.id.replace(backend, "", 1).split("-"))
-            if key not in backends_of:
-                sets_of.setdefault(name, []).append(key)
-            backends_of.setdefault(key, {})[backend] = item
-
-    left_out = set()
-    for keys in sets_of.values():
-        for index, key in enumerate(keys):
-            backends = backends_of[key]
-            if len(keys) > 1 and len(backends) > 1:
-                left_out.add(backends[("asyncio", "trio")[index % 2]])
-
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=list(left_out))
 
 
 @pytest.fixture(params=["asyncio", "trio"])

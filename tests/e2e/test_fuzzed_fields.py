@@ -32,7 +32,7 @@ _SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 2 * _NUM_EXAMPLES)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(120 + 2 * _NUM_EXAMPLES)]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ _ALLOWED = {"stop", "length", "GrammarError", "RequestFailedError"}
 _TOO_MANY_VALUES = "BadRequestError: response_format: must have at most"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(120 + _NUM_EXAMPLES)
 def test_random_grammars_are_enforced_or_refused() -> None:
     command = [sys.executable, "-m", "tests.e2e.grammar_process", "0"]

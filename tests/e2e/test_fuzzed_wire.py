@@ -38,7 +38,7 @@ _CHAT = {
     "temperature": 0,
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180 + _NUM_EXAMPLES)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(180 + _NUM_EXAMPLES)]
 
 
 @pytest.fixture(scope="module", params=_SERVERS)

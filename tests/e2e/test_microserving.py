@@ -52,7 +52,7 @@ def fields_of(prompt: str | list[int]) -> dict[str, Any]:
     return {"prompt": prompt, "max_tokens": 12, "temperature": 0.7, "seed": 5, "logprobs": 2}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 async def test_two_servers_answer_like_one_engine(servers: tuple[ServerProcess, ...]) -> None:
     prompts: list[str | list[int]] = [PROMPT, PROMPT[:70], [40], PROMPT]
     with MLCEngine() as engine:
@@ -67,7 +67,7 @@ async def test_two_servers_answer_like_one_engine(servers: tuple[ServerProcess, 
             assert [server.num_running for server in router.servers] == [0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 async def test_the_decoding_server_computes_only_the_last_token(
     servers: tuple[ServerProcess, ...],
 ) -> None:
@@ -85,7 +85,7 @@ async def test_the_decoding_server_computes_only_the_last_token(
 
 # httpx2 leaves generators to the garbage collector.
 @pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
-@pytest.mark.slow
+@pytest.mark.thorough
 async def test_leaving_a_stream_ends_its_request(servers: tuple[ServerProcess, ...]) -> None:
     async with make_router(*servers) as router:
         async with router.handle_completion(
@@ -101,7 +101,7 @@ async def test_leaving_a_stream_ends_its_request(servers: tuple[ServerProcess, .
         assert [server.num_running for server in router.servers] == [0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 async def test_a_subclass_may_translate_requests(servers: tuple[ServerProcess, ...]) -> None:
     class Upper(Router):
         def translate_request(self, request: Mapping[str, Any], request_id: str) -> Any:  # noqa: ANN401
@@ -115,7 +115,7 @@ async def test_a_subclass_may_translate_requests(servers: tuple[ServerProcess, .
     assert finished.choices[0].finish_reason == "length"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 async def test_errors_of_servers_are_typed(servers: tuple[ServerProcess, ...]) -> None:
     prefill, decode = servers
     async with make_router(*servers) as router:
@@ -144,7 +144,7 @@ async def test_errors_of_servers_are_typed(servers: tuple[ServerProcess, ...]) -
         assert (refused.value.status, refused.value.code) == (401, "invalid_api_key")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_invalid_requests_are_refused(servers: tuple[ServerProcess, ...]) -> None:
     prefill, decode = servers
     address = base64.b64encode(json.dumps({"url": decode.url, "model": "pebble"}).encode())

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import anyio
 import pytest
+from anyio import to_thread
 
+import aiomlc.compiler.compile as compile_model
+from aiomlc.compiler.compile import OnProgress
 from aiomlc.config import EngineConfig, KVCacheType
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from tests.model.compiler_process import CompilerProcess
 from tests.model.tiny_models import write_model
 
 OpenTiny = Callable[..., NativeModel]
@@ -22,14 +26,24 @@ OpenTiny = Callable[..., NativeModel]
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Use a temporary cache directory for the session; return it.
 
-    The processes of pytest-xdist share it, so that each model is compiled once.
+    The processes of pytest-xdist share it, so that each model is compiled once. One process
+    compiles all that it lacks.
     """
     root = tmp_path_factory.getbasetemp()
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
     home = (root.parent if is_worker else root) / "aiomlc_home"
     home.mkdir(exist_ok=True)
-    with pytest.MonkeyPatch.context() as patch:
+    run_compiler = compile_model._run_compiler
+
+    async def run_shared(staged: Path, on_progress: OnProgress | None) -> None:
+        if staged.is_relative_to(home):
+            await to_thread.run_sync(compiler.compile, staged)
+        else:
+            await run_compiler(staged, on_progress)
+
+    with pytest.MonkeyPatch.context() as patch, CompilerProcess() as compiler:
         patch.setenv("AIOMLC_HOME", str(home))
+        patch.setattr(compile_model, "_run_compiler", run_shared)
         yield home
 
 

@@ -44,7 +44,7 @@ def _is_cached(path: Path) -> bool:
     return path.is_file() and not is_link and not is_moved
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(60 + 20 * _NUM_EXAMPLES)
 def test_a_damaged_cache_never_changes_an_answer(
     home: Path, tiny_directory: Callable[[str], Path], caplog: pytest.LogCaptureFixture

@@ -33,7 +33,10 @@ def _num_examples(kind: str) -> int:
     return int(os.environ.get("AIOMLC_EXAMPLES", _NUM_EXAMPLES[kind]))
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + 30 * max(_num_examples(k) for k in BASES))]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.timeout(60 + 30 * max(_num_examples(k) for k in BASES)),
+]
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,7 @@ def test_a_home_that_cannot_be_written_is_named_with_the_remedy() -> None:
     assert cache["remedy"] == "set AIOMLC_HOME to a directory that can be written"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_benchmark_measures_rates_of_all_threads() -> None:
     speed = measure_speed(2)
 

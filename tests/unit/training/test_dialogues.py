@@ -46,7 +46,7 @@ def _sample() -> list[Dialogue]:
     return [conversation(rng) for _ in range(300)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_render_equals_the_jinja_template() -> None:
     for dialogue in _sample():
         text = "".join(segment.text for segment in render(dialogue.messages, dialogue.tools))

@@ -2,11 +2,6 @@
 
 #include "kernels/linear/grouped_avx2.h"
 
-#include <array>
-#include <utility>
-
-#include "kernels/linear/grouped_rows_avx2.h"
-
 namespace aiomlc {
 
 namespace {
@@ -120,60 +115,9 @@ struct Avx2ByteDot {
   static void LookUp(const int8_t (&values)[16], int8_t* codes) { LookUpCodes(values, codes); }
 };
 
-/*! \brief Computes some rows of all tiles, at most kMaxRows at a time. */
-template <typename Kernel>
-void MultiplyRows(const LinearBlock& block) {
-  using Function = void (*)(const LinearBlock&, int64_t, int64_t, PanelCursor);
-  static constexpr auto kFunctions =
-      []<int... kRow>(std::integer_sequence<int, kRow...> /*counts*/) {
-        return std::array<Function, sizeof...(kRow)>{Kernel::template Run<kRow + 1>...};
-      }(std::make_integer_sequence<int, Kernel::kMaxRows>());
-  for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
-    for (int64_t row = block.row_begin; row < block.row_end;) {
-      const PanelCursor at = PanelOf(row, block.row_end);
-      const int64_t left = at.height - at.row;
-      const int64_t rows = left < Kernel::kMaxRows ? left : Kernel::kMaxRows;
-      kFunctions[rows - 1](block, tile, row, at);
-      row += rows;
-    }
-  }
-}
-
-template <int kBits, int kParts, bool kSubtracts>
-void MultiplyFewRows(const LinearBlock& block) {
-  MultiplyRows<Avx2FewRows<kBits, kParts, kSubtracts>>(block);
-}
-
-template <int kParts, bool kSubtracts>
-void MultiplyFewRows(const LinearBlock& block) {
-  switch (block.tile.bits) {
-    case 2:
-      return MultiplyFewRows<2, kParts, kSubtracts>(block);
-    case 3:
-      return MultiplyFewRows<3, kParts, kSubtracts>(block);
-    case 4:
-      return MultiplyFewRows<4, kParts, kSubtracts>(block);
-    case 5:
-      return MultiplyFewRows<5, kParts, kSubtracts>(block);
-    case 6:
-      return MultiplyFewRows<6, kParts, kSubtracts>(block);
-    default:
-      return MultiplyFewRows<8, kParts, kSubtracts>(block);
-  }
-}
-
 struct Avx2GroupedKernel {
   template <int kParts, bool kSubtracts>
   static void Run(const LinearBlock& block) {
-    const bool is_unsigned = block.tile.code == CodeType::kUnsigned;
-    if constexpr (kParts == 1) {
-      if (is_unsigned && block.tile.bits == 4 && block.row_end - block.row_begin <= kNibbleRows) {
-        return MultiplyRows<Avx2NibbleRows<kSubtracts>>(block);
-      }
-    }
-    if (is_unsigned && block.row_end - block.row_begin <= kFewRows) {
-      return MultiplyFewRows<kParts, kSubtracts>(block);
-    }
     if (block.tile.bits == 8 || block.tile.code == CodeType::kIQ4NL) {
       return GroupedKernel<Avx2ByteDot>::Run<kParts, kSubtracts>(block);
     }
@@ -182,15 +126,13 @@ struct Avx2GroupedKernel {
     }
     GroupedKernel<Avx2GroupedDot<4>>::Run<kParts, kSubtracts>(block);
   }
-
- private:
-  static constexpr int64_t kFewRows = 4;
-  static constexpr int64_t kNibbleRows = 16;
 };
 
 }  // namespace
 
-void GroupedAvx2(const LinearBlock& block) { Grouped<Avx2GroupedKernel>(block); }
+void GroupedAvx2(const LinearBlock& block) {
+  if (!FewGroupedRowsAvx2(block)) Grouped<Avx2GroupedKernel>(block);
+}
 
 }  // namespace aiomlc
 

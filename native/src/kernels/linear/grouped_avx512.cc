@@ -2,8 +2,6 @@
 
 #include "kernels/linear/grouped_avx512.h"
 
-#include "kernels/linear/grouped_rows_avx512.h"
-
 namespace aiomlc {
 
 namespace {
@@ -90,18 +88,10 @@ struct GroupedPair {
   }
 };
 
-/*!
- * \brief Computes pairs of tiles if there are enough rows, and then the other tiles.
- * \tparam kStreams The tiles at a time of a few rows.
- */
-template <int kStreams>
+/*! \brief Computes pairs of tiles if there are enough rows, and then the other tiles. */
 struct Avx512GroupedKernel {
   template <int kParts, bool kSubtracts>
   static void Run(const LinearBlock& block) {
-    const bool is_unsigned = block.tile.code == CodeType::kUnsigned;
-    if (is_unsigned && block.row_end - block.row_begin <= kFewRows<kParts>) {
-      return MultiplyFewRows<kParts, kSubtracts, kStreams>(block);
-    }
     LinearBlock rest = block;
     if (block.row_end - block.row_begin >= kPairRows) {
       rest.tile_begin = block.tile_end - (block.tile_end - block.tile_begin) % 2;
@@ -118,9 +108,13 @@ struct Avx512GroupedKernel {
 
 }  // namespace
 
-void GroupedAvx512(const LinearBlock& block) { Grouped<Avx512GroupedKernel<1>>(block); }
+void GroupedAvx512(const LinearBlock& block) {
+  if (!FewGroupedRowsAvx512(block)) Grouped<Avx512GroupedKernel>(block);
+}
 
-void GroupedStreamsAvx512(const LinearBlock& block) { Grouped<Avx512GroupedKernel<4>>(block); }
+void GroupedStreamsAvx512(const LinearBlock& block) {
+  if (!FewGroupedRowStreamsAvx512(block)) Grouped<Avx512GroupedKernel>(block);
+}
 
 }  // namespace aiomlc
 

@@ -150,6 +150,10 @@ extern const LinearKernels kLinearPortable;
 /*! \brief The kernels of grouped formats. */
 void GroupedAvx2(const LinearBlock& block);
 void GroupedAvx512(const LinearBlock& block);
+/*! \return False if the block has other codes or more rows, and nothing was computed. */
+bool FewGroupedRowsAvx2(const LinearBlock& block);
+bool FewGroupedRowsAvx512(const LinearBlock& block);
+bool FewGroupedRowStreamsAvx512(const LinearBlock& block);
 extern const LinearKernels kLinearAvx2;
 extern const LinearKernels kLinearAvx512;
 /*! \brief Kernels of AVX-VNNI; the others are kLinearAvx2's. Null if not compiled. */

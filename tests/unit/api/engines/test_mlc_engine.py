@@ -302,7 +302,7 @@ def test_dropping_a_failed_engine_raises_nothing() -> None:
     assert core.is_closed
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_program_without_terminate_exits() -> None:
     program = """
 import aiomlc

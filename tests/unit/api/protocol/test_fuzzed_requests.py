@@ -18,7 +18,7 @@ from aiomlc.api.embeddings import EmbeddingOptions
 from aiomlc.api.generation.options import ChatOptions, CompletionOptions
 from aiomlc.testing import FakeEncoder, fake_loader
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.thorough]
 
 _Strategy = st.SearchStrategy[Any]
 _Options = dict[str, Any]

@@ -77,7 +77,7 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @settings(max_examples=60)
 @pytest.mark.parametrize("name", RENDERERS)
 @given(
@@ -142,7 +142,7 @@ def test_every_tool_format_has_fragments() -> None:
     assert FRAGMENTS.keys() == FORMATS.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @settings(max_examples=150)
 @pytest.mark.parametrize("name", FRAGMENTS)
 @given(data=st.data(), is_truncated=st.booleans())

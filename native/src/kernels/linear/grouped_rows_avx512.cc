@@ -1,16 +1,13 @@
 /*!
- * \file kernels/linear/grouped_rows_avx512.h
+ * \file kernels/linear/grouped_rows_avx512.cc
  * \brief Products of grouped formats and a few rows, whose unpacked weights stay in registers.
  *
  * Unpacking to the cache takes longer than the products of one row. Subtracting zero points from
  * codes and compensating for the bias of the activations takes as long as the products of two rows.
  * So with one scale per chunk, the activations become signed once for all tiles, and the codes are
  * the unsigned operand; zero points are subtracted from the sums as floats, which is exact, too.
- *
- * Everything has internal linkage: see linear_kernels.h.
  */
-#ifndef AIOMLC_KERNELS_LINEAR_GROUPED_ROWS_AVX512_H_
-#define AIOMLC_KERNELS_LINEAR_GROUPED_ROWS_AVX512_H_
+#if defined(__x86_64__)
 
 #include <cstdint>
 #include <type_traits>
@@ -21,9 +18,8 @@ namespace aiomlc {
 
 namespace {
 
-// The rows for which unpacking to the cache is too slow.
-template <int kParts>
-constexpr int kFewRows = kParts == 1 ? kPanelRows : 8;
+// The rows for which unpacking to the cache is too slow, if a chunk has so many scales.
+constexpr int FewRowsOf(int parts) { return parts == 1 ? kPanelRows : 8; }
 // At most as many rows read several streams of weights at a time: see linear_kernels.h.
 constexpr int kStreamRows = 2;
 // With fewer rows, one tile at a time is faster than a pair where several streams are not read.
@@ -220,7 +216,7 @@ struct Avx512PairOfFewRows {
     const int64_t chunks = GroupsOf(block.num_inputs);
     Reader left(block.tile, GroupedTileAt(block, tile));
     Reader right(block.tile, GroupedTileAt(block, tile + 1));
-    alignas(64) float sums[kFewRows<1>][2][kTileRows] = {};
+    alignas(64) float sums[FewRowsOf(1)][2][kTileRows] = {};
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       left.PrefetchCodes(left.codes() + kPrefetchDistancePerStream);
       right.PrefetchCodes(right.codes() + kPrefetchDistancePerStream);
@@ -354,8 +350,31 @@ void MultiplyFewRows(const LinearBlock& block) {
   }
 }
 
+/*! \tparam kStreams The tiles at a time. */
+template <int kStreams>
+struct Avx512FewRowsKernel {
+  template <int kParts, bool kSubtracts>
+  static void Run(const LinearBlock& block) {
+    MultiplyFewRows<kParts, kSubtracts, kStreams>(block);
+  }
+};
+
+template <int kStreams>
+bool FewGroupedRows(const LinearBlock& block) {
+  if (block.tile.code != CodeType::kUnsigned ||
+      block.row_end - block.row_begin > FewRowsOf(block.tile.parts)) {
+    return false;
+  }
+  Grouped<Avx512FewRowsKernel<kStreams>>(block);
+  return true;
+}
+
 }  // namespace
+
+bool FewGroupedRowsAvx512(const LinearBlock& block) { return FewGroupedRows<1>(block); }
+
+bool FewGroupedRowStreamsAvx512(const LinearBlock& block) { return FewGroupedRows<4>(block); }
 
 }  // namespace aiomlc
 
-#endif  // AIOMLC_KERNELS_LINEAR_GROUPED_ROWS_AVX512_H_
+#endif  // defined(__x86_64__)

@@ -1,16 +1,16 @@
 /*!
- * \file kernels/linear/grouped_rows_avx2.h
+ * \file kernels/linear/grouped_rows_avx2.cc
  * \brief Products of grouped formats and a few rows, without storing unpacked weights.
  *
  * Unpacking to the cache takes longer than the products of one row. Here the codes stay in
  * registers, as they are: the products with their zeros, the same for a part of the row, are
  * subtracted from the dot products. All integers are exact, so the bits are those of the other
  * kernels.
- *
- * Everything has internal linkage: see linear_kernels.h.
  */
-#ifndef AIOMLC_KERNELS_LINEAR_GROUPED_ROWS_AVX2_H_
-#define AIOMLC_KERNELS_LINEAR_GROUPED_ROWS_AVX2_H_
+#if defined(__x86_64__)
+
+#include <array>
+#include <utility>
 
 #include "kernels/linear/grouped_avx2.h"
 
@@ -220,8 +220,74 @@ struct Avx2FewRows {
   }
 };
 
+/*! \brief Computes some rows of all tiles, at most kMaxRows at a time. */
+template <typename Kernel>
+void MultiplyRows(const LinearBlock& block) {
+  using Function = void (*)(const LinearBlock&, int64_t, int64_t, PanelCursor);
+  static constexpr auto kFunctions =
+      []<int... kRow>(std::integer_sequence<int, kRow...> /*counts*/) {
+        return std::array<Function, sizeof...(kRow)>{Kernel::template Run<kRow + 1>...};
+      }(std::make_integer_sequence<int, Kernel::kMaxRows>());
+  for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+    for (int64_t row = block.row_begin; row < block.row_end;) {
+      const PanelCursor at = PanelOf(row, block.row_end);
+      const int64_t left = at.height - at.row;
+      const int64_t rows = left < Kernel::kMaxRows ? left : Kernel::kMaxRows;
+      kFunctions[rows - 1](block, tile, row, at);
+      row += rows;
+    }
+  }
+}
+
+template <int kBits, int kParts, bool kSubtracts>
+void MultiplyFewRows(const LinearBlock& block) {
+  MultiplyRows<Avx2FewRows<kBits, kParts, kSubtracts>>(block);
+}
+
+template <int kParts, bool kSubtracts>
+void MultiplyFewRows(const LinearBlock& block) {
+  switch (block.tile.bits) {
+    case 2:
+      return MultiplyFewRows<2, kParts, kSubtracts>(block);
+    case 3:
+      return MultiplyFewRows<3, kParts, kSubtracts>(block);
+    case 4:
+      return MultiplyFewRows<4, kParts, kSubtracts>(block);
+    case 5:
+      return MultiplyFewRows<5, kParts, kSubtracts>(block);
+    case 6:
+      return MultiplyFewRows<6, kParts, kSubtracts>(block);
+    default:
+      return MultiplyFewRows<8, kParts, kSubtracts>(block);
+  }
+}
+
+// The rows for which unpacking to the cache is too slow; of 4-bit codes with one scale in a chunk.
+constexpr int64_t kFewRows = 4;
+constexpr int64_t kNibbleRows = 16;
+
+struct Avx2FewRowsKernel {
+  template <int kParts, bool kSubtracts>
+  static void Run(const LinearBlock& block) {
+    if constexpr (kParts == 1) {
+      if (block.tile.bits == 4) return MultiplyRows<Avx2NibbleRows<kSubtracts>>(block);
+    }
+    MultiplyFewRows<kParts, kSubtracts>(block);
+  }
+};
+
 }  // namespace
+
+bool FewGroupedRowsAvx2(const LinearBlock& block) {
+  const bool is_nibble = block.tile.bits == 4 && block.tile.parts == 1;
+  const int64_t rows = block.row_end - block.row_begin;
+  if (block.tile.code != CodeType::kUnsigned || rows > (is_nibble ? kNibbleRows : kFewRows)) {
+    return false;
+  }
+  Grouped<Avx2FewRowsKernel>(block);
+  return true;
+}
 
 }  // namespace aiomlc
 
-#endif  // AIOMLC_KERNELS_LINEAR_GROUPED_ROWS_AVX2_H_
+#endif  // defined(__x86_64__)
