@@ -91,6 +91,7 @@ def test_a_conversation_is_saved_and_continued(tmp_path: Path) -> None:
         assert "aiomlc: there is no answer" in chat.ask("/clear") + chat.ask("/regen")
 
 
+@pytest.mark.thorough
 def test_a_long_conversation_forgets_its_oldest_turns() -> None:
     with chat_at_terminal(*GREEDY) as chat:
         notes = [chat.ask(f"{'word ' * 150}{number}") for number in range(15)]

@@ -51,6 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @PLACES
+@pytest.mark.sampled(1)
 async def test_langchain(place: str, request: pytest.FixtureRequest) -> None:
     chat_models = pytest.importorskip("langchain_openai")
     core_tools = pytest.importorskip("langchain_core.tools")
@@ -80,6 +81,7 @@ async def test_langchain(place: str, request: pytest.FixtureRequest) -> None:
 
 
 @PLACES
+@pytest.mark.sampled(1)
 async def test_pydantic_ai(place: str, request: pytest.FixtureRequest) -> None:
     pydantic_ai = pytest.importorskip("pydantic_ai")
     models = pytest.importorskip("pydantic_ai.models.openai")
@@ -111,6 +113,7 @@ async def test_pydantic_ai(place: str, request: pytest.FixtureRequest) -> None:
 
 @PLACES
 @pytest.mark.parametrize("api", ["OpenAIChatCompletionsModel", "OpenAIResponsesModel"])
+@pytest.mark.sampled(1)
 async def test_openai_agents(api: str, place: str, request: pytest.FixtureRequest) -> None:
     agents = pytest.importorskip("agents")
     weather = WeatherTool()
@@ -141,6 +144,7 @@ async def test_openai_agents(api: str, place: str, request: pytest.FixtureReques
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(1, len(BLOCKS) + 1))
+@pytest.mark.sampled(2)
 def test_block_of_the_page_answers(block: str, request: pytest.FixtureRequest) -> None:
     for package in re.findall(r"^(?:from|import) (\w+)", block, re.M):
         pytest.importorskip(package)

@@ -42,12 +42,14 @@ def schema_of(answer: str) -> dict[str, Any]:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("kind", NUMBER_KINDS)
 @pytest.mark.timeout(600)
+@pytest.mark.sampled(1)
 async def test_all_answers_about_two_numbers_to_99_are_right(kind: str) -> None:
     assert await score({kind: cases(number_facts(kind))}) == {kind: 1.0}
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.timeout(600)
+@pytest.mark.thorough
 async def test_extractions_copy_names_and_numbers() -> None:
     facts = extraction_facts(NUM_EXTRACTIONS, constrained=False)
 

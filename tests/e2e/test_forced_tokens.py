@@ -121,6 +121,7 @@ async def test_text_that_the_tokenizer_cannot_write_is_forced_exactly(
 
 
 @pytest.mark.parametrize("how", ["terminate", "leave", "drop", "exit"])
+@pytest.mark.sampled(1)
 def test_an_engine_ends_while_forced_text_is_tokenized(anyio_backend_name: str, how: str) -> None:
     result = run_program(["-m", "tests.e2e.slow_forced_text", anyio_backend_name, how])
 

@@ -24,6 +24,7 @@ async def test_90_percent_of_held_out_answers_are_exact_in_every_skill() -> None
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.timeout(300)
+@pytest.mark.thorough
 async def test_90_percent_of_held_out_answers_are_exact_with_an_int8_cache() -> None:
     cases = read_cases(FEW_CASES_PER_SKILL)
 

@@ -18,6 +18,7 @@ NUM_INTERRUPTS = int(os.environ.get("AIOMLC_INTERRUPTS", "30"))
 
 @pytest.mark.timeout(120 + 4 * NUM_INTERRUPTS)
 @pytest.mark.parametrize("form", ["asyncio", "trio", "blocking"])
+@pytest.mark.sampled(1)
 def test_interrupts_reach_only_the_caller_and_leave_nothing(form: str) -> None:
     arguments = ["-m", "tests.e2e.interrupts", form, str(NUM_INTERRUPTS), "20261122"]
     result = subprocess.run(

@@ -52,7 +52,6 @@ def fields_of(prompt: str | list[int]) -> dict[str, Any]:
     return {"prompt": prompt, "max_tokens": 12, "temperature": 0.7, "seed": 5, "logprobs": 2}
 
 
-@pytest.mark.thorough
 async def test_two_servers_answer_like_one_engine(servers: tuple[ServerProcess, ...]) -> None:
     prompts: list[str | list[int]] = [PROMPT, PROMPT[:70], [40], PROMPT]
     with MLCEngine() as engine:

@@ -22,7 +22,7 @@ def complete(engine: MLCEngine) -> tuple[Any, ...]:
     return choice.text, choice.logprobs
 
 
-@pytest.mark.thorough
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 def test_another_process_continues_a_prompt_exactly(tmp_path: Path, dtype: KVCacheType) -> None:
     program = run_program(["-m", "tests.e2e.prefix_process", str(tmp_path), dtype, PROMPT])

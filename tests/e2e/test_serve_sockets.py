@@ -113,6 +113,7 @@ def test_other_hosts_are_refused(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.sampled(1)
 def test_sigterm_finishes_the_running_requests(tmp_path: Path, name: str) -> None:
     with run_server(tmp_path, *options_of(name)) as server:
         with server.connect() as connection, server.http() as client:
@@ -136,6 +137,7 @@ def test_sigterm_finishes_the_running_requests(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.sampled(1)
 def test_sigterm_ends_the_server_although_a_client_does_not_read(tmp_path: Path, name: str) -> None:
     limits = ["--drain-timeout", "0.5", "--write-timeout", "2"]
     with (
@@ -152,6 +154,7 @@ def test_sigterm_ends_the_server_although_a_client_does_not_read(tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.sampled(1)
 def test_a_second_signal_ends_the_server_at_once(tmp_path: Path, name: str) -> None:
     with (
         run_server(tmp_path, *options_of(name)) as server,

@@ -9,7 +9,7 @@ from __future__ import annotations
 __all__ = ()
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import PurePosixPath
 
@@ -19,17 +19,23 @@ _DEAREST = 15
 _FOLDER_PARTS = 3
 _PROPERTY = "cpu_seconds"
 
+Seconds = defaultdict[str, float]
+
 
 def _cpu_seconds() -> float:
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
+def _dearest(seconds: Seconds) -> list[tuple[str, float]]:
+    return sorted(seconds.items(), key=lambda item: -item[1])
+
+
 class CpuSeconds:
     """Measures the tests of a process, and reports those of all processes."""
 
     def __init__(self) -> None:
-        self.by_test: Counter[str] = Counter()
+        self.by_test = Seconds(float)
         self.collections: list[float] = []
         self._began = 0.0
 
@@ -68,17 +74,18 @@ class CpuSeconds:
         if not self.by_test or terminalreporter.config.getoption("collectonly"):
             return
 
-        folders: Counter[str] = Counter()
+        folders = Seconds(float)
         for test, seconds in self.by_test.items():
             path = PurePosixPath(test.partition("::")[0]).parent
             folders["/".join(path.parts[:_FOLDER_PARTS])] += seconds
         terminalreporter.section("CPU seconds")
-        for folder, seconds in folders.most_common():
+        for folder, seconds in _dearest(folders):
             terminalreporter.write_line(f"{seconds:8.1f}  {folder}")
         terminalreporter.write_line(f"{sum(self.collections):8.1f}  collection")
-        terminalreporter.write_line(f"{folders.total() + sum(self.collections):8.1f}  in all")
+        total = sum(folders.values()) + sum(self.collections)
+        terminalreporter.write_line(f"{total:8.1f}  in all")
         terminalreporter.write_line(f"the {_DEAREST} dearest:")
-        for test, seconds in self.by_test.most_common(_DEAREST):
+        for test, seconds in _dearest(self.by_test)[:_DEAREST]:
             terminalreporter.write_line(f"{seconds:8.1f}  {test}")
 
 

@@ -16,7 +16,7 @@ __all__ = ("SHARES", "Selection", "share_of")
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,10 +81,7 @@ def _not_usual(items: list[pytest.Item]) -> set[pytest.Item]:
     if any(True for _ in items[0].iter_markers("thorough")):
         return set(items)
 
-    usual = {_without_event_loop(item) for item in _sampled(items)}
-    return {
-        item for item in items if _without_event_loop(item) not in usual or _is_second_loop(item)
-    }
+    return set(items) - set(_one_event_loop(_sampled(items)))
 
 
 def _sampled(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -105,7 +102,18 @@ def _sampled(items: list[pytest.Item]) -> list[pytest.Item]:
     raise pytest.UsageError(message)
 
 
-def _has_values(item: pytest.Item, values: dict[str, Sequence[object]]) -> bool:
+def _one_event_loop(items: list[pytest.Item]) -> Iterable[pytest.Item]:
+    """Return the items without the second event loop of a set of other parameters."""
+    if not _ONE_EVENT_LOOP & {*items[0].path.parts}:
+        return items
+
+    loops: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        loops[_without_event_loop(item)].append(item)
+    return [same[zlib.crc32(name.encode()) // SHARES % len(same)] for name, same in loops.items()]
+
+
+def _has_values(item: pytest.Item, values: Mapping[str, Sequence[object]]) -> bool:
     params = _params(item)
     unknown = values.keys() - params.keys()
     if unknown:
@@ -113,15 +121,6 @@ def _has_values(item: pytest.Item, values: dict[str, Sequence[object]]) -> bool:
         raise pytest.UsageError(message)
 
     return all(params[name] in values[name] for name in values)
-
-
-def _is_second_loop(item: pytest.Item) -> bool:
-    backend = _params(item).get("anyio_backend")
-    if backend is None or not _ONE_EVENT_LOOP & {*item.path.parts}:
-        return False
-
-    first = ("asyncio", "trio")[zlib.crc32(_without_event_loop(item).encode()) // SHARES % 2]
-    return backend != first
 
 
 def _without_event_loop(item: pytest.Item) -> str:

@@ -164,6 +164,7 @@ def test_removed_sequences_free_their_pages(open_tiny: OpenTiny, architecture: s
 
 @architectures
 @pytest.mark.parametrize("quantized", [False, True])
+@pytest.mark.sampled(8)
 def test_stored_references_match_transformers(architecture: str, quantized: bool) -> None:
     if importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed")

@@ -34,7 +34,7 @@ def _num_examples(kind: str) -> int:
 
 
 pytestmark = [
-    pytest.mark.thorough,
+    pytest.mark.sampled(kind=["gguf headers"]),
     pytest.mark.timeout(60 + 30 * max(_num_examples(k) for k in BASES)),
 ]
 

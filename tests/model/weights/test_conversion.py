@@ -226,6 +226,7 @@ def slow_model(model: Path) -> tuple[Path, Params]:
                     "sources": ["w"]}]  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 async def test_a_cancelled_conversion_stops_early_and_leaves_nothing(
     slow_model: tuple[Path, Params],
 ) -> None:

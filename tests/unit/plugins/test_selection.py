@@ -24,6 +24,10 @@ def test_thorough(n): ...
 @pytest.mark.parametrize("n", range(10))
 def test_counted(n, anyio_backend): ...
 
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.parametrize("n", range(9))
+def test_of_one_loop(n, anyio_backend): ...
+
 @pytest.mark.sampled(n=[2, 5])
 @pytest.mark.parametrize("m", range(2))
 @pytest.mark.parametrize("n", range(10))
@@ -57,7 +61,7 @@ def _count(names: set[str], part: str) -> int:
 
 
 def test_pytest_alone_runs_everything(select: Select) -> None:
-    assert len(select()) == len(select("all")) == 2 * (1 + 12 + 20 + 20)
+    assert len(select()) == len(select("all")) == 2 * (1 + 12 + 20 + 9 + 20)
 
 
 def test_a_usual_run_has_what_the_marks_name(select: Select) -> None:
@@ -67,6 +71,7 @@ def test_a_usual_run_has_what_the_marks_name(select: Select) -> None:
     assert _count(usual, "test_thorough") == 0
     assert _count(usual, "unit/test_sample.py::test_counted") == 6
     assert _count(usual, "e2e/test_sample.py::test_counted") == 3
+    assert _count(usual, "test_of_one_loop") == 18
     assert _count(usual, "test_named[2-") == _count(usual, "test_named[5-") == 4
     assert _count(usual, "test_named") == 8
 
@@ -117,4 +122,4 @@ def test_the_options_select(pytester: pytest.Pytester) -> None:
     options = ("-p", "tests.plugins.selection", "--thorough", "none", "--collect-only", "-q")
     result = pytester.runpytest_inprocess(*options)
 
-    result.stdout.fnmatch_lines(["11/53 tests collected (42 deselected)*"])
+    result.stdout.fnmatch_lines(["20/62 tests collected (42 deselected)*"])

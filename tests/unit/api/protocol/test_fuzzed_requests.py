@@ -18,7 +18,7 @@ from aiomlc.api.embeddings import EmbeddingOptions
 from aiomlc.api.generation.options import ChatOptions, CompletionOptions
 from aiomlc.testing import FakeEncoder, fake_loader
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.thorough]
+pytestmark = [pytest.mark.timeout(120)]
 
 _Strategy = st.SearchStrategy[Any]
 _Options = dict[str, Any]
@@ -254,6 +254,7 @@ def test_chat_requests_are_served_or_rejected(engine: MLCEngine) -> None:
     outcomes.check()
 
 
+@pytest.mark.thorough
 def test_completion_requests_are_served_or_rejected(engine: MLCEngine) -> None:
     outcomes = Outcomes()
 
@@ -268,6 +269,7 @@ def test_completion_requests_are_served_or_rejected(engine: MLCEngine) -> None:
     outcomes.check()
 
 
+@pytest.mark.thorough
 def test_token_streams_are_served_or_rejected(engine: MLCEngine) -> None:
     outcomes = Outcomes()
 
@@ -281,6 +283,7 @@ def test_token_streams_are_served_or_rejected(engine: MLCEngine) -> None:
     outcomes.check()
 
 
+@pytest.mark.thorough
 def test_response_requests_are_served_or_rejected(engine: MLCEngine) -> None:
     outcomes = Outcomes()
     valid = st.fixed_dictionaries(
@@ -362,6 +365,7 @@ def test_json_requests_are_answered_with_chunks(json_engine: JSONFFIEngine) -> N
     outcomes.check()
 
 
+@pytest.mark.thorough
 def test_requests_of_the_json_engine_are_answered_with_chunks(json_engine: JSONFFIEngine) -> None:
     outcomes = Outcomes()
     create = json_engine.chat.completions.create
