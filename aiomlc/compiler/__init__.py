@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from aiomlc.compiler.compile import OnProgress, compile_model
 from aiomlc.compiler.job import CompiledLibrary, CompileJob, CompileProgress, LibraryMetadata
-from aiomlc.compiler.library_file import import_library, is_library_file, write_library
+from aiomlc.compiler.library_file import is_foreign_library, read_library, write_library
 from aiomlc.compiler.quantization import QUANTIZATIONS
 
 __all__ = (
@@ -18,7 +18,7 @@ __all__ = (
     "LibraryMetadata",
     "OnProgress",
     "compile_model",
-    "import_library",
-    "is_library_file",
+    "is_foreign_library",
+    "read_library",
     "write_library",
 )

@@ -80,8 +80,9 @@ def publish(staged: cache.Staged, job: CompileJob) -> CompiledLibrary:
 
 
 def _library(entry: cache.Entry) -> CompiledLibrary:
+    path = entry.path / LIBRARY_NAME
     values = json.loads((entry.path / METADATA_NAME).read_bytes())
-    return CompiledLibrary(entry.path / LIBRARY_NAME, values, entry.lease)
+    return CompiledLibrary(path, path.read_bytes(), values, entry.path.name)
 
 
 @functools.cache

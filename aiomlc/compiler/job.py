@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from aiomlc.cache import Lease
 from aiomlc.config import KVCacheType
 from aiomlc.models import (
     DecoderConfig,
@@ -87,8 +86,9 @@ class CompileProgress:
 
 @dataclass(frozen=True, slots=True)
 class CompiledLibrary:
-    """A compiled library on disk."""
+    """A compiled library in memory."""
 
-    path: Path  #: Bytecode of TVM's virtual machine.
+    path: Path  #: The file that it was read from.
+    code: bytes = field(repr=False)  #: Bytecode of TVM's virtual machine.
     metadata: LibraryMetadata
-    lease: Lease = field(compare=False)  #: Keeps the file in the cache until it is loaded.
+    key: str  #: The digest of the job and of TVM's and aiomlc's code: see `cache.library_key`.

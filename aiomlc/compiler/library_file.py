@@ -1,43 +1,61 @@
 """Compiled libraries as single files (`model_lib`), for machines that do not compile.
 
-A file is an entry of the cache in a ZIP archive without compression, with what its key is made of:
-the job, TVM's version and the compiler's sources. An engine puts it into the cache if all of them
-are its own, so a stale file is an error and never executed.
+A file is a ZIP archive without compression: the files of an entry of the cache, their digests, and
+what the entry's key is made of: the job, TVM's version and the compiler's sources. An engine
+refuses a file if one of these is not its own, or if a digest does not match. The library is used
+where it is and never put into the cache, which has only what this machine has compiled.
 """
 
 from __future__ import annotations
 
-__all__ = ("import_library", "is_library_file", "write_library")
+__all__ = ("is_foreign_library", "read_library", "write_library")
 
+import hashlib
 import json
 import secrets
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from anyio import to_thread
-
-from aiomlc.cache import LIBRARIES, Staged, cache_error, staged_entry
+from aiomlc.cache import LIBRARIES
 from aiomlc.compiler import cache
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
-from aiomlc.errors import ModelLoadError
+from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.validation.json_values import safe_repr
 
 _MANIFEST: Final = "aiomlc-library.json"
+_DIGESTS: Final = "sha256"  # The manifest's field with those of the other files.
 _MAX_MANIFEST_BYTES: Final = 16 << 20
 _MAX_DIFFERENCES: Final = 5
 _MISSING: Final = "nothing"
+_ZIP: Final = b"PK"
+_FOREIGN_SUFFIXES: Final = frozenset({".so", ".dylib", ".dll", ".tar", ".a", ".wasm"})
+# What `zipfile` and `json` raise for damaged files; a RuntimeError if one seems to be encrypted.
+_DAMAGES: Final = (
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+    *(EOFError, LookupError, RuntimeError, ValueError),
+)
 
 
-def is_library_file(path: Path) -> bool:
-    """Return whether a file is a library that `write_library` has written, of any version."""
+def is_foreign_library(path: Path) -> bool:
+    """Return whether a path is that of a library of MLC LLM, or of no file.
+
+    Raises:
+        ModelLoadError: If the file cannot be read.
+    """
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _MANIFEST in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return False
+        with path.open("rb") as file:
+            is_archive = file.read(len(_ZIP)) == _ZIP
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError as error:
+        raise _error(path, f"cannot read: {error.strerror}") from None
+
+    return not is_archive and path.suffix.lower() in _FOREIGN_SUFFIXES
 
 
 def write_library(library: CompiledLibrary, job: CompileJob, path: Path) -> None:
@@ -46,12 +64,16 @@ def write_library(library: CompiledLibrary, job: CompileJob, path: Path) -> None
     Raises:
         ModelLoadError: If the file cannot be written.
     """
+    contents = (library.code, json.dumps(library.metadata).encode())
+    files = dict(zip(LIBRARIES.files, contents, strict=True))
+    digests = {name: _digest(data) for name, data in files.items()}
+    manifest = {**cache.key_parts(_portable(job)), _DIGESTS: digests}
     staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with zipfile.ZipFile(staged, "x") as archive:
-            archive.writestr(_MANIFEST, json.dumps(cache.key_parts(_portable(job)), indent=2))
-            for name in LIBRARIES.files:
-                archive.write(library.path.with_name(name), name)
+            archive.writestr(_MANIFEST, json.dumps(manifest, indent=2))
+            for name, data in files.items():
+                archive.writestr(name, data)
         staged.replace(path)
     except OSError as error:
         raise ModelLoadError(f"{path}: cannot write: {error.strerror}", path=path) from None
@@ -59,8 +81,8 @@ def write_library(library: CompiledLibrary, job: CompileJob, path: Path) -> None
         staged.unlink(missing_ok=True)
 
 
-async def import_library(path: Path, job: CompileJob) -> CompiledLibrary:
-    """Return a library of a file, by way of the cache.
+def read_library(path: Path, job: CompileJob) -> CompiledLibrary:
+    """Return the library of a file.
 
     Args:
         path: The file.
@@ -68,19 +90,15 @@ async def import_library(path: Path, job: CompileJob) -> CompiledLibrary:
 
     Raises:
         ModelNotFoundError: If there is no such file.
-        ModelLoadError: If it is not a library, or that of another job or version; the message says
-            what differs. Also if the cache cannot be written.
-        BadRequestError: If a setting of the cache is invalid.
+        ModelLoadError: If it is not a library, or damaged, or that of another job or version; the
+            message says what differs.
     """
     job = _portable(job)
-    await to_thread.run_sync(_check, path, job)
-    cached = await to_thread.run_sync(cache.find, job)
-    if cached is not None:
-        return cached
-
-    async with staged_entry(LIBRARIES) as staged:
-        await to_thread.run_sync(_extract, path, staged)
-        return await to_thread.run_sync(cache.publish, staged, job)
+    manifest = _read_manifest(path)
+    digests = manifest.pop(_DIGESTS, None)
+    _check(path, manifest, job)
+    code, metadata = _read_files(path, digests)
+    return CompiledLibrary(path, code, json.loads(metadata), cache.library_key(job))
 
 
 def _portable(job: CompileJob) -> CompileJob:
@@ -88,9 +106,8 @@ def _portable(job: CompileJob) -> CompileJob:
     return replace(job, device="cpu")
 
 
-def _check(path: Path, job: CompileJob) -> None:
+def _check(path: Path, found: Mapping[str, Any], job: CompileJob) -> None:
     """Require that a file has the library of a job."""
-    found = _read_manifest(path)
     # In the same form as the file: tuples are lists.
     expected = json.loads(json.dumps(cache.key_parts(job)))
     differences = [text.removeprefix("job.") for text in _differences(found, expected)]
@@ -107,20 +124,48 @@ def _check(path: Path, job: CompileJob) -> None:
     )
 
 
-def _read_manifest(path: Path) -> Mapping[str, Any]:
+def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
-            if archive.getinfo(_MANIFEST).file_size > _MAX_MANIFEST_BYTES:
-                raise _error(path, f"{_MANIFEST} has more than {_MAX_MANIFEST_BYTES:,} bytes")
-
-            manifest = json.loads(archive.read(_MANIFEST))
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
+            manifest = json.loads(_read(archive, _MANIFEST, _MAX_MANIFEST_BYTES))
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except _DAMAGES as error:
         raise _error(path, f"not a library of aiomlc: {error}") from None
 
     if not isinstance(manifest, dict):
         raise _error(path, f"{_MANIFEST} must be an object")
 
     return manifest
+
+
+def _read_files(path: Path, digests: object) -> list[bytes]:
+    """Return the files of the library, which match their digests."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            files = {name: _read(archive, name, path.stat().st_size) for name in LIBRARIES.files}
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except _DAMAGES as error:
+        raise _error(path, f"the library is damaged: {error}") from None
+
+    found = {name: _digest(data) for name, data in files.items()}
+    if found != digests:
+        raise _error(path, "the library is damaged: its files do not match their digests")
+
+    return list(files.values())
+
+
+def _read(archive: zipfile.ZipFile, name: str, max_bytes: int) -> bytes:
+    item = archive.getinfo(name)
+    if item.compress_type != zipfile.ZIP_STORED or item.file_size > max_bytes:
+        raise ValueError(f"{name} is compressed or too large")
+
+    return archive.read(item)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _differences(found: object, expected: object, name: str = "") -> Iterator[str]:
@@ -133,16 +178,12 @@ def _differences(found: object, expected: object, name: str = "") -> Iterator[st
         yield f"{name} is {safe_repr(found)} in the library and must be {safe_repr(expected)}"
 
 
-def _extract(path: Path, staged: Staged) -> None:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in LIBRARIES.files:
-                data = archive.read(name)  # Verifies its checksum.
-                (staged.path / name).write_bytes(data)
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise _error(path, f"the library is damaged: {error}") from None
-    except OSError as error:
-        raise cache_error(staged.path, error) from None
+def _unreadable(path: Path, error: OSError) -> ModelLoadError:
+    if isinstance(error, FileNotFoundError):
+        message = f"the model_lib is not a file: {path}"
+        return ModelNotFoundError(message, path=path, field="model_lib")
+
+    return _error(path, f"cannot read: {error.strerror or error}")
 
 
 def _error(path: Path, problem: str) -> ModelLoadError:

@@ -87,7 +87,7 @@ def _measure(directory: Path, text: str) -> dict[str, NDArray[np.float32]]:
         prefill_chunk_size=_CHUNK,
         max_total_tokens=_CHUNK,
     )
-    native = NativeModel(library.path, params, shape, prepared.num_threads)
+    native = NativeModel(library, params, shape, prepared.num_threads)
     for chunk in _chunks(Tokenizer(model.path / "tokenizer.json"), text):
         native.add_sequence(0)
         native.forward([(0, chunk)])

@@ -208,6 +208,7 @@ def _find_library(model_lib: ModelPath | None, configured: str | None) -> str | 
 
     Raises:
         ModelNotFoundError: If a library passed as an argument does not exist.
+        ModelLoadError: If the file cannot be read.
     """
     if model_lib is not None and model_lib != ECHO and not _is_file(model_lib):
         raise ModelNotFoundError(
@@ -220,11 +221,11 @@ def _find_library(model_lib: ModelPath | None, configured: str | None) -> str | 
     if library in (None, ECHO):
         return None
 
-    from aiomlc.compiler import is_library_file  # Imported late.
+    from aiomlc.compiler import is_foreign_library  # Imported late.
 
     assert library is not None
     path = fspath(library)
-    if is_library_file(Path(path)):
+    if not is_foreign_library(Path(path)):
         return path
 
     _logger.warning(

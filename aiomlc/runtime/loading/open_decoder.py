@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from aiomlc.compiler import CompileProgress, compile_model, import_library
+from aiomlc.compiler import CompileProgress, compile_model, read_library
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.compiler.parameters import pack_parameters
 from aiomlc.config import EngineConfig, Mode
@@ -202,7 +202,7 @@ async def _prepare_library(
     job: CompileJob, model_lib: str | None, report: OnProgress
 ) -> CompiledLibrary:
     if model_lib is not None:
-        return await import_library(Path(model_lib), job)
+        return await to_thread.run_sync(read_library, Path(model_lib), job)
 
     return await compile_model(job, on_progress=lambda done: report(compile_progress(done)))
 
@@ -318,9 +318,8 @@ def _kv_format(prepared: PreparedModel, shape: ModelShape) -> KVFormat:
         num_key_value_heads=shape.num_kv_heads,
         row_size=shape.kv_row_size,
         quantization=library.metadata["quantization"],
-        # Both are in the cache, in directories that are named by their keys.
-        weights=prepared.weights.path.parent.name,
-        library=library.path.parent.name,
+        weights=prepared.weights.path.parent.name,  # The cache's directory is named by the key.
+        library=library.key,
     )
 
 
@@ -330,7 +329,7 @@ def _open(
     weights, library = prepared.weights, prepared.library
     params = map_weights(weights.path, weights.nbytes, weights.params)
     shape = _shape(library.metadata, limits)
-    return NativeModel(library.path, params, shape, prepared.num_threads, faults)
+    return NativeModel(library, params, shape, prepared.num_threads, faults)
 
 
 def _assemble(

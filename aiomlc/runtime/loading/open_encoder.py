@@ -55,7 +55,7 @@ def _assemble(directory: ModelDirectory, prepared: PreparedModel) -> LoadedEncod
 
     params = map_weights(weights.path, weights.nbytes, weights.params)
     embedder = Embedder(
-        NativeEncoder(prepared.library.path, params, prepared.num_threads),
+        NativeEncoder(prepared.library, params, prepared.num_threads),
         tokenizer,
         model_name=directory.name,
         max_tokens=max_tokens,

@@ -6,7 +6,6 @@ __all__ = ("Encoder", "NativeEncoder")
 
 import array
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import numpy as np
@@ -16,6 +15,8 @@ from aiomlc.runtime.native.library import native_function, open_library
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from aiomlc.compiler.job import CompiledLibrary
 
 
 class Encoder(Protocol):
@@ -30,7 +31,9 @@ class Encoder(Protocol):
 class NativeEncoder:
     """A compiled encoder library with its parameters."""
 
-    def __init__(self, library: Path, params: Sequence[object], num_threads: int) -> None:
+    def __init__(
+        self, library: CompiledLibrary, params: Sequence[object], num_threads: int
+    ) -> None:
         """Load the library. Blocks.
 
         Args:

@@ -20,9 +20,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiomlc import errors
+
+if TYPE_CHECKING:
+    from aiomlc.compiler.job import CompiledLibrary
 
 _FFI_ERRORS = (
     errors.BadRequestError,
@@ -102,7 +105,7 @@ def load_native() -> None:
 
 
 @contextmanager
-def open_library(library: Path) -> Iterator[Any]:
+def open_library(library: CompiledLibrary) -> Iterator[Any]:
     """Load a compiled library, and yield its module to a body that opens a model with it.
 
     Raises:
@@ -111,12 +114,12 @@ def open_library(library: Path) -> Iterator[Any]:
         MemoryError: If an allocation in the body fails.
     """
     try:
-        yield native_function("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
+        yield native_function("ffi.Module.load_from_bytes.relax.VMExecutable")(library.code)
     except (errors.AiomlcError, MemoryError):
         raise
     except Exception as error:
         raise errors.ModelLoadError(
-            f"cannot open the compiled library {library}: {error}", path=library
+            f"cannot open the compiled library {library.path}: {error}", path=library.path
         ) from error
 
 

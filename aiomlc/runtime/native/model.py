@@ -6,7 +6,6 @@ __all__ = ("ModelShape", "NativeModel")
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
@@ -18,6 +17,7 @@ from aiomlc.runtime.native.records import native_record
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from aiomlc.compiler.job import CompiledLibrary
     from aiomlc.runtime.native.faults import Faults
 
 
@@ -72,7 +72,7 @@ class NativeModel:
 
     def __init__(
         self,
-        library: Path,
+        library: CompiledLibrary,
         params: Sequence[object],
         shape: ModelShape,
         num_threads: int,

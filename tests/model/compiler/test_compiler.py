@@ -63,8 +63,8 @@ def test_every_architecture_compiles_to_bytecode_that_loads(
     library = anyio.run(run)
 
     load_native()
-    load = tvm_ffi.get_global_func("ffi.Module.load_from_file.relax.VMExecutable")
-    machine = load(str(library.path))["vm_load_executable"]()
+    load = tvm_ffi.get_global_func("ffi.Module.load_from_bytes.relax.VMExecutable")
+    machine = load(library.code)["vm_load_executable"]()
     machine["vm_initialization"](1, 0, 1)
     assert json.loads(machine["_metadata"]()) == library.metadata
     _check_metadata(library, architecture, quantization)

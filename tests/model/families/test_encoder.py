@@ -37,7 +37,7 @@ def open_encoder(encoder_directory: Path) -> OpenEncoder:
         model = await prepare_model(find_model(encoder_directory), "auto", config, lambda _: None)
         weights = model.weights
         params = map_weights(weights.path, weights.nbytes, weights.params)
-        return NativeEncoder(model.library.path, params, model.num_threads)
+        return NativeEncoder(model.library, params, model.num_threads)
 
     return lambda quantization: anyio.run(open_one, quantization)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tvm_ffi import core
 
+from aiomlc.compiler import CompiledLibrary
 from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.native.encoder import NativeEncoder
 from aiomlc.runtime.native.library import load_native
@@ -32,19 +33,18 @@ UNKNOWN = -3  # In the place of a type's index.
 @pytest.mark.parametrize("content", [b"", b"no bytecode" * 100])
 @pytest.mark.parametrize(
     "open_native",
-    [lambda path: NativeModel(path, [], SHAPE, 1), lambda path: NativeEncoder(path, [], 1)],
+    [lambda library: NativeModel(library, [], SHAPE, 1), lambda lib: NativeEncoder(lib, [], 1)],
     ids=["model", "encoder"],
 )
 def test_error_names_a_damaged_library(
-    open_native: Callable[[Path], object], content: bytes, tmp_path: Path
+    open_native: Callable[[CompiledLibrary], object], content: bytes
 ) -> None:
-    library = tmp_path / "library.so"
-    library.write_bytes(content)
+    path = Path("a/model.vm")
 
-    with pytest.raises(ModelLoadError, match=str(library)) as caught:
-        open_native(library)
+    with pytest.raises(ModelLoadError, match=str(path)) as caught:
+        open_native(CompiledLibrary(path, content, {}, "key"))
 
-    assert caught.value.path == library
+    assert caught.value.path == path
 
 
 @pytest.mark.parametrize(

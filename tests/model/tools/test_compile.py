@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import anyio
@@ -21,15 +23,21 @@ from aiomlc import (
     ModelLoadError,
     SyncMLCEngine,
 )
+from aiomlc.cache import WEIGHTS
+from aiomlc.cache.maintenance import list_entries
 from aiomlc.cli.compile_command import parse_overrides
 from aiomlc.cli.failures import CommandError
 from aiomlc.compiler import compile as compiler
+from aiomlc.compiler import read_library
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import compile_job
 from aiomlc.tools.compile_library import compile_model
 from tests.model.tools.models import write_tiny
 
 pytestmark = pytest.mark.anyio
 
 _SMALL = EngineConfig(max_num_sequence=2, max_total_sequence_length=256, num_threads=1)
+_NUM_MUTATIONS = int(os.environ.get("AIOMLC_EXAMPLES", "80"))
 _MANIFEST = "aiomlc-library.json"
 
 
@@ -118,17 +126,61 @@ async def test_a_stale_library_is_refused(model: Path, library: Path, part: str)
     [
         (_MANIFEST, "[1", "not a library of aiomlc"),
         (_MANIFEST, "[]", "must be an object"),
-        ("model.vm", None, "the library is damaged"),
+        ("model.vm", None, "the library is damaged: \"There is no item named 'model.vm'"),
+        (None, "", "not a library of aiomlc"),
+        (None, "garbage", "not a library of aiomlc"),
     ],
 )
 async def test_a_damaged_library_is_refused(
-    model: Path, library: Path, name: str, content: str | None, message: str
+    model: Path, library: Path, name: str | None, content: str | None, message: str
 ) -> None:
-    rewrite(library, name, lambda _: content)
+    if name is not None:
+        rewrite(library, name, lambda _: content)
+    else:
+        await anyio.Path(library).write_text(content or "")
 
     with pytest.raises(ModelLoadError, match=message):
         async with AsyncMLCEngine(model, model_lib=library):
             pass
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_what_is_passed_never_enters_the_cache(model: Path, library: Path) -> None:
+    async with AsyncMLCEngine(model, model_lib=library, engine_config=_SMALL):
+        entries = list_entries()
+
+    assert [entry.stored.kind for entry in entries] == [WEIGHTS]
+
+
+def test_a_mutated_library_is_refused_or_the_same(model: Path, library: Path) -> None:
+    """No mutation reaches TVM, which does not check what it executes."""
+    job = compile_job(find_model(model), "auto", _SMALL)
+    intact, whole = read_library(library, job), library.read_bytes()
+    refused = 0
+    for seed in range(_NUM_MUTATIONS):
+        random = Random(seed)
+        member = random.choice(("model.vm", "metadata.json", _MANIFEST, None))
+        library.write_bytes(whole if member else mutated(whole, random))
+        if member:
+            rewrite(library, member, lambda text, random=random: mutated_text(text, random))
+        try:
+            assert read_library(library, job) == intact, f"seed {seed}: {member}"
+        except ModelLoadError as error:
+            refused += 1
+            assert error.path == library  # noqa: PT017 - most are refused, not all.
+    assert refused > _NUM_MUTATIONS // 2
+
+
+def mutated_text(text: str, random: Random) -> str:
+    return mutated(text.encode("latin-1"), random).decode("latin-1")
+
+
+def mutated(data: bytes, random: Random) -> bytes:
+    """Return bytes with some changed, cut out, or inserted."""
+    begin = random.randrange(len(data))
+    end = min(len(data), begin + random.choice((1, 2, 4, 8, 1000)))
+    changed = random.choice((random.randbytes(end - begin), b"", bytes(end - begin), data[:end]))
+    return data[:begin] + changed + data[random.choice((begin, end)) :]
 
 
 def rewrite(library: Path, changed: str, change: Callable[[str], str | None]) -> None:
@@ -137,9 +189,10 @@ def rewrite(library: Path, changed: str, change: Callable[[str], str | None]) ->
         files = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(library, "w") as archive:
         for name, data in files.items():
-            content = change(data.decode("latin-1")) if name == changed else data
+            text = data.decode("latin-1")
+            content = change(text) if name == changed else text
             if content is not None:
-                archive.writestr(name, content)
+                archive.writestr(name, content.encode("latin-1"))
 
 
 async def test_the_overrides_are_settings_of_the_engine(

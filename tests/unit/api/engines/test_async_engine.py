@@ -291,12 +291,13 @@ def test_an_invalid_argument_is_named_in_the_error(arguments: dict[str, Any], pa
 
 @pytest.mark.parametrize("in_config", [False, True])
 def test_a_library_of_mlc_llm_is_ignored_with_a_warning(
-    in_config: bool, caplog: pytest.LogCaptureFixture
+    in_config: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     if in_config:
         engine = AsyncMLCEngine(engine_config=EngineConfig(model_lib="system://llama"))
     else:
-        engine = AsyncMLCEngine(model_lib=__file__)
+        (tmp_path / "lib.so").write_bytes(b"\x7fELF")
+        engine = AsyncMLCEngine(model_lib=tmp_path / "lib.so")
 
     assert engine.engine_config.model_lib is None
     (message,) = caplog.messages
