@@ -4,13 +4,15 @@ from __future__ import annotations
 
 __all__ = ("description_files", "gguf_names", "gguf_parts", "weight_files", "weights_index")
 
-import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from aiomlc.errors import ModelLoadError
 from aiomlc.sources.job import Failure
+from aiomlc.validation.json_values import safe_repr
+from aiomlc.validation.model_files import read_json
 from aiomlc.validation.model_formats import describe_names
 
 _DESCRIPTIONS: Final = frozenset(
@@ -116,20 +118,34 @@ def gguf_parts(file: str) -> list[str]:
 
 
 def _indexed(index: Path) -> list[str]:
-    """Return the files that an index names; what is wrong with it is reported when it is opened."""
+    """Return the files that an index names, at least one."""
     try:
-        content = json.loads(index.read_bytes())
+        content = read_json(index)
         if index.name == _SAFETENSORS_INDEX:
-            named: Iterable[Any] = content["weight_map"].values()
+            named = set(content["weight_map"].values())
         else:
-            named = [record["dataPath"] for record in content["records"]]
-        return sorted({name for name in named if _is_plain(name)})
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return []
+            named = {record["dataPath"] for record in content["records"]}
+    except ModelLoadError as error:
+        raise Failure("format", str(error)) from None
+    except (KeyError, TypeError, AttributeError):
+        raise Failure("format", f"{index.name} is not an index of weights") from None
+
+    for name in named:
+        if not _is_plain(name):
+            problem = f"it names {safe_repr(name)}, which must be the plain name of a file"
+            raise Failure("format", f"{index.name}: {problem}")
+
+    if not named:
+        raise Failure("format", f"{index.name} names no files")
+
+    return sorted(named)
 
 
 def _is_plain(name: object) -> bool:
-    return isinstance(name, str) and Path(name).name == name and name not in {"", ".", ".."}
+    if not isinstance(name, str) or name in {"", ".."} or "\0" in name:
+        return False
+
+    return Path(name).name == name
 
 
 def _missing(name: str, names: Collection[str]) -> str:

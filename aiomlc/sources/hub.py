@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -23,10 +24,13 @@ from huggingface_hub.utils import get_session, get_token, hf_raise_for_status
 
 from aiomlc._version import __version__
 from aiomlc.sources.job import DownloadJob, Failure, FailureKind
+from aiomlc.validation.json_values import read_json, safe_repr
 
 MAX_WAIT_SECONDS: Final = 30.0  # A rate limit that lasts longer is an error.
 _DELAYS: Final = (0.5, 1.0, 2.0, 4.0)
 _HASTY_TIMEOUT = 5.0
+_MAX_LISTING_BYTES = 64 << 20  # Some 200,000 files.
+_LISTING_TIMEOUTS = 6  # Of a single read: for all of the list.
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # The first class that an error has: a gated repository is also one that is not found.
@@ -65,20 +69,24 @@ class Hub:
             Failure: If the hub does not answer as expected.
         """
         url = f"{self._job.endpoint}/api/models/{self._job.repository}/revision/"
-        with _failures():
-            answer = get_session().get(
+        with (
+            _failures(),
+            get_session().stream(
+                "GET",
                 url + quote(revision, safe=""),
                 params={"blobs": "true"},
                 headers=self._headers,
                 timeout=self._timeout,
                 follow_redirects=True,
-            )
-            hf_raise_for_status(answer)
+            ) as answer,
+        ):
+            _raise_for_status(answer)
             try:
-                return _parse_listing(answer.json())
-            except (ValueError, KeyError, TypeError) as error:
+                listing = _read_listing(answer.iter_bytes(), _LISTING_TIMEOUTS * self._timeout)
+                return _parse_listing(read_json(listing.decode()))
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
                 detail = f"{url} does not answer as a hub does: {error!r}"
-                raise Failure("network", detail) from error
+                raise Failure("network", detail, answer.status_code) from error
 
     @contextmanager
     def open(self, name: str, commit: str, offset: int) -> Iterator[tuple[int, Iterator[bytes]]]:
@@ -106,7 +114,7 @@ class Hub:
                 yield offset, iter(())
                 return
 
-            hf_raise_for_status(answer)
+            _raise_for_status(answer)
             start = offset if answer.status_code == 206 else 0
             yield start, answer.iter_bytes()
 
@@ -211,6 +219,29 @@ def _wait_of(failure: Failure, delay: float) -> float | None:
     return failure.retry_after if failure.retry_after <= MAX_WAIT_SECONDS else None
 
 
+def _raise_for_status(answer: Any) -> None:  # noqa: ANN401 - of the HTTP client in use.
+    """Do as `hf_raise_for_status`, which would read all of an error's body for its message."""
+    if answer.is_error:
+        headers = {k: v for k, v in answer.headers.items() if not k.lower().startswith("content-")}
+        bare = {"headers": headers, "content": b"", "request": answer.request}
+        answer = type(answer)(answer.status_code, **bare)
+    hf_raise_for_status(answer)
+
+
+def _read_listing(blocks: Iterator[bytes], max_seconds: float) -> bytes:
+    """Return the body of an answer, whose size and time are limited."""
+    listing, end = bytearray(), time.monotonic() + max_seconds
+    for block in blocks:
+        listing += block
+        if len(listing) > _MAX_LISTING_BYTES:
+            raise ValueError(f"the list of files has more than {_MAX_LISTING_BYTES:,} bytes")
+
+        if time.monotonic() > end:
+            raise ValueError(f"the list of files takes more than {max_seconds:.0f} s")
+
+    return bytes(listing)
+
+
 def _parse_listing(answer: dict[str, Any]) -> tuple[str, dict[str, RemoteFile]]:
     commit = answer["sha"]
     files = {}
@@ -218,11 +249,21 @@ def _parse_listing(answer: dict[str, Any]) -> tuple[str, dict[str, RemoteFile]]:
         content = item.get("lfs") or {}
         name, size = item["rfilename"], content.get("size", item.get("size"))
         digest = content.get("sha256") or item["blobId"]
-        if not isinstance(name, str) or not isinstance(size, int) or not _HASH.fullmatch(digest):
-            raise ValueError(f"the entry of {name!r}")
+        is_file = _is_path(name) and isinstance(size, int) and size >= 0 and _HASH.fullmatch(digest)
+        if not is_file:
+            raise ValueError(f"the entry of {safe_repr(name)}")
 
         files[name] = RemoteFile(name, size, digest)
     if not _COMMIT.fullmatch(commit):
         raise ValueError("the commit")
 
     return commit, files
+
+
+def _is_path(name: object) -> bool:
+    """Return whether a name is a path within a repository."""
+    if not isinstance(name, str) or "\0" in name:
+        return False
+
+    path = PurePosixPath(name)
+    return str(path) == name != "." and not path.is_absolute() and ".." not in path.parts

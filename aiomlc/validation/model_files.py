@@ -36,6 +36,9 @@ MAX_JSON_BYTES: Final = 16 << 20
 #: The largest `tokenizer.json`, in bytes. That of Gemma 3, with 262,144 tokens, has 33 MB.
 MAX_TOKENIZER_BYTES: Final = 128 << 20
 
+_POINTER: Final = b"version https://git-lfs.github.com/spec/"
+_MAX_POINTER_BYTES: Final = 1024  # As in the specification of Git LFS.
+
 # A FIFO is opened without waiting for its writer, and a terminal does not become ours.
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FILE_TYPES: Final = (
@@ -56,7 +59,10 @@ def open_file(path: Path) -> Iterator[io.BufferedReader]:
         ModelLoadError: If it is not a regular file or cannot be read.
     """
     with load_errors(path), os.fdopen(os.open(path, _OPEN_FLAGS), "rb") as file:
-        _require_regular(path, os.fstat(file.fileno()))
+        status = os.fstat(file.fileno())
+        _require_regular(path, status)
+        if status.st_size <= _MAX_POINTER_BYTES:
+            _require_content(path, file)
         yield file
 
 
@@ -70,6 +76,9 @@ def file_size(path: Path) -> int:
     with load_errors(path):
         status = path.stat()
         _require_regular(path, status)
+        if status.st_size <= _MAX_POINTER_BYTES:
+            with open_file(path):
+                pass
         return status.st_size
 
 
@@ -194,6 +203,16 @@ def _problem(error: BaseException) -> str | None:
             return f"cannot be interpreted: {type(error).__name__}: {error}"
         case _:
             return f"a library failed on its contents: {error}" if is_panic(error) else None
+
+
+def _require_content(path: Path, file: io.BufferedReader) -> None:
+    """Require that a file is not a pointer of Git LFS, which a clone without LFS leaves."""
+    if file.peek(len(_POINTER)).startswith(_POINTER):
+        raise ModelLoadError(
+            f"{path}: is a pointer of Git LFS and not the file itself: run `git lfs pull` in its "
+            "directory, or download the model with `aiomlc pull`",
+            path=path,
+        )
 
 
 def _require_regular(path: Path, status: os.stat_result) -> None:

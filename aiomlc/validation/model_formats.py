@@ -20,6 +20,10 @@ _UNSUPPORTED: Final = {
     "pytorch_model*.bin": _PICKLED,
     "*.pth": _PICKLED,
     "*.pt": _PICKLED,
+    "*.pkl": _PICKLED,
+    "*.ckpt": _PICKLED,
+    "params_shard_*.bin": "MLC's shards need their index, tensor-cache.json, which is missing",
+    "*.bin": _PICKLED,
     "*.onnx": "ONNX is not supported: pass the Hugging Face model that it was made from",
 }
 _MAX_ENTRIES = 10_000

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import orjson
 
 from aiomlc.errors import PrefixTransferError
@@ -28,6 +29,7 @@ _MAX_HEADER_BYTES: Final = 1 << 14
 _MAX_TOKENS: Final = 1 << 31
 _TOKEN_BYTES: Final = 4
 _DIGEST_BYTES: Final = 32
+_SCALE_BYTES: Final = 4
 _ELEMENT_BYTES: Final = {"float32": 4, "float16": 2, "int8": 1}
 
 
@@ -149,7 +151,27 @@ def parse_piece(kv_format: KVFormat, piece: bytes | bytearray | memoryview) -> P
             field="size",
         )
 
-    return PrefixPiece(bytes(view[header_end:tokens_end]), start, view[tokens_end:end])
+    rows = view[tokens_end:end]
+    if not _is_finite(kv_format, rows):
+        raise PrefixTransferError(
+            "the keys and values of the piece must be finite numbers, got infinities or NaN",
+            field="rows",
+        )
+
+    return PrefixPiece(bytes(view[header_end:tokens_end]), start, rows)
+
+
+def _is_finite(kv_format: KVFormat, rows: memoryview) -> bool:
+    """Return whether the rows have no number that would make all logits after it NaN."""
+    data = np.frombuffer(rows, np.uint8)
+    if kv_format.kv_dtype == "int8":  # After the integers of a row comes their scale.
+        scales = data.reshape(-1, kv_format.row_size)[:, -_SCALE_BYTES:]
+        data = np.ascontiguousarray(scales).reshape(-1)
+    is_half = kv_format.kv_dtype == "float16"
+    # As integers, which is faster: a number is finite unless all bits of its exponent are set.
+    bits = data.view(np.uint16 if is_half else np.uint32)
+    exponent = bits.dtype.type(0x7C00 if is_half else 0x7F800000)
+    return not bool(((bits & exponent) == exponent).any())
 
 
 def _parse_header(data: memoryview) -> Mapping[str, Any]:

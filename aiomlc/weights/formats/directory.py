@@ -25,6 +25,15 @@ def read_source(directory: Path) -> Source:
         if is_gguf(directory):
             return read_gguf_source(directory)
 
-        is_mlc = any((directory / name).exists() for name in mlc.INDEX_NAMES)
-        read = mlc.read_mlc if is_mlc else safetensors.read_safetensors
+        read = mlc.read_mlc if _is_mlc(directory) else safetensors.read_safetensors
         return replace(read(directory), quantization=read_quantization(directory))
+
+
+def _is_mlc(directory: Path) -> bool:
+    """Return whether a directory has MLC's weights, or a config of MLC and no weights at all."""
+    if any((directory / name).exists() for name in mlc.INDEX_NAMES):
+        return True
+
+    others = (safetensors.SINGLE_NAME, safetensors.INDEX_NAME)
+    has_config = (directory / "mlc-chat-config.json").exists()
+    return has_config and not any((directory / name).exists() for name in others)

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,33 @@ async def test_a_piece_that_does_not_fit_is_refused_by_name(tiny_directory: Dire
         assert await engine.count_cached_tokens(prompt=TOKENS) == 0
         every_second = memoryview(bytes(byte for byte in piece for _ in range(2)))[::2]
         assert await engine.import_prefix(every_second) == len(TOKENS)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("kv_dtype", ["float32", "float16", "int8"])
+async def test_rows_that_are_not_finite_are_refused(
+    tiny_directory: Directory, kv_dtype: KVCacheType
+) -> None:
+    config = EngineConfig(quantization="q0f32", num_threads=2, kv_cache_dtype=kv_dtype)
+    width = 2 if kv_dtype == "float16" else 4
+    random = Random(1)
+    async with tiny(tiny_directory, config) as engine:
+        (piece,) = await pieces_of(engine, TOKENS)
+        await engine.reset()
+        head = 16 + int.from_bytes(piece[12:16], "little") + 4 * len(TOKENS)
+        layout = json.loads(piece[16 : head - 4 * len(TOKENS)])
+        stride = layout["row_size"] if kv_dtype == "int8" else width
+        num_rows = (len(piece) - head - 32) // stride
+        for value in (float("nan"), float("inf"), -float("inf")):
+            data = struct.pack("<e" if width == 2 else "<f", value)
+            at = head + stride * (random.randrange(num_rows) + 1) - width
+            forged = piece[:at] + data + piece[at + width : -32]
+            with pytest.raises(PrefixTransferError, match="must be finite") as caught:
+                await engine.import_prefix(forged + sha256(forged).digest())
+            assert caught.value.field == "rows"
+
+        assert await engine.count_cached_tokens(prompt=TOKENS) == 0
+        assert await engine.import_prefix(piece) == len(TOKENS)
 
 
 async def test_engines_with_other_settings_refuse_each_other(tiny_directory: Directory) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,12 @@ from tests.fake_hub import FakeHub
 from tests.unit.sources.downloads import FILES, NAME, WEIGHTS, Download, needed, read
 
 pytestmark = pytest.mark.usefixtures("waits")
+
+CHANGES: list[dict[str, Any]] = [
+    *({"rfilename": name} for name in ("../a", "/a", "a/../b", "a\0", "", ".", "..", 1, None, [])),
+    *({"size": size} for size in (-1, "1", 1.5, None, [])),
+    *({"blobId": digest} for digest in ("", "b" * 39, "B" * 40, "b" * 40 + "\n", 1, [], {})),
+]
 
 
 @pytest.mark.parametrize("ignore_range", [False, True])
@@ -212,17 +219,54 @@ def test_the_token_reaches_the_hub_and_no_other_host(
 
 @pytest.mark.parametrize(
     "body", [b"<html>", b"[]", b'{"sha": "../..", "siblings": []}', b'{"sha": null}',
-             b'{"siblings": [{"rfilename": "a", "size": 1, "blobId": "../a"}], "sha": ""}']
+             b'{"siblings": [{"rfilename": "a", "size": 1, "blobId": "../a"}], "sha": ""}',
+             b'{"siblings": [1], "sha": ""}', b"[" * 1_000_000, b"\xff", b"9" * 10_000,
+             *(json.dumps({"sha": "a" * 40, "siblings": [
+                 {"rfilename": "a", "size": 1, "blobId": "b" * 40, **change}]}).encode()
+               for change in CHANGES)]
 )  # fmt: skip
 def test_an_answer_that_is_not_a_hubs_is_an_error(
-    hub: FakeHub, download: Download, body: bytes
+    hub: FakeHub, download: Download, waits: list[float], body: bytes
 ) -> None:
     hub.misbehave("api", body=body)
 
-    failure = download.fail(is_hasty=True)
+    failure = download.fail()
 
     assert failure.kind == "network"
     assert "does not answer as a hub does" in failure.detail
+    assert waits == []  # It would answer the same again.
+    assert not [path for path in hub.paths() if "resolve" in path]
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_the_size_of_a_list_is_limited(
+    hub: FakeHub, download: Download, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(hub_module, "_MAX_LISTING_BYTES", 1 << 20)
+    hub.misbehave("api", status=status, body=b" " * (32 << 20))
+
+    failure = download.fail(is_hasty=True)
+
+    assert failure.status == status
+    assert ("the list of files has more than 1,048,576 bytes" in failure.detail) == (status == 200)
+    assert hub.sent_bytes < 32 << 20
+
+
+def test_the_time_for_a_list_is_limited(
+    hub: FakeHub, download: Download, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "_LISTING_TIMEOUTS", 0)
+
+    assert "the list of files takes more than 0 s" in download.fail().detail
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_the_body_of_an_error_is_not_interpreted(
+    hub: FakeHub, download: Download, status: int
+) -> None:
+    hub.misbehave("", status=status, body=b'{"error":' * 100_000)
+
+    assert download.fail(is_hasty=True).status == status
 
 
 def test_no_hub_at_all_is_an_error(download: Download) -> None:

@@ -11,6 +11,8 @@ from huggingface_hub import snapshot_download
 from tests.fake_hub import FakeHub
 from tests.unit.sources.downloads import FILES, NAME, Download, needed, read
 
+BAD_NAMES = ("a/b.safetensors", "../x.safetensors", "/x.safetensors", "..", ".", "", "a\0b", 1)
+
 
 def test_only_the_files_that_are_needed_are_downloaded(hub: FakeHub, download: Download) -> None:
     others = ("pytorch_model.bin", "model.pth", "onnx/model.onnx", "original/config.json", "q.gguf")
@@ -21,7 +23,7 @@ def test_only_the_files_that_are_needed_are_downloaded(hub: FakeHub, download: D
 
 
 def test_of_shards_those_of_the_index_are_downloaded(hub: FakeHub, download: Download) -> None:
-    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors", "c": "../x"}}
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     shards = {"model-1.safetensors": b"1", "model-2.safetensors": b"2", "other.safetensors": b"3"}
     files = {"config.json": b"{}", "tokenizer.json": b"{}"}
     files["model.safetensors.index.json"] = json.dumps(index).encode()
@@ -29,6 +31,46 @@ def test_of_shards_those_of_the_index_are_downloaded(hub: FakeHub, download: Dow
 
     del shards["other.safetensors"]
     assert read(download.run()) == {**files, **shards}
+
+
+@pytest.mark.parametrize("index", ["model.safetensors.index.json", "tensor-cache.json"])
+@pytest.mark.parametrize(
+    ("named", "detail"),
+    [
+        *((name, f"it names {name!r}, which must be") for name in BAD_NAMES),
+        (None, "names no files"),
+    ],
+)
+def test_an_index_without_files_that_can_be_downloaded_is_refused(
+    hub: FakeHub, download: Download, index: str, named: object, detail: str
+) -> None:
+    names = [] if named is None else ["model-1.safetensors", named]
+    hf = {"weight_map": {str(number): name for number, name in enumerate(names)}}
+    mlc = {"records": [{"dataPath": name} for name in names]}
+    content = json.dumps(hf if "safetensors" in index else mlc).encode()
+    hub.add(NAME, {"config.json": b"{}", index: content, "model-1.safetensors": b"1"})
+
+    failure = download.fail()
+
+    assert failure.kind == "format"
+    assert failure.detail.startswith(index)
+    assert detail in failure.detail
+
+
+@pytest.mark.parametrize("index", ["model.safetensors.index.json", "tensor-cache.json"])
+@pytest.mark.parametrize("content", [b"", b"\xff", b"null", b"[1]", b"{}", b"[" * 100_000,
+    b'{"weight_map": 1, "records": [1]}',
+    b'{"weight_map": {"a": []}, "records": [{"dataPath": {}}]}',
+])  # fmt: skip
+def test_what_is_no_index_is_refused(
+    hub: FakeHub, download: Download, index: str, content: bytes
+) -> None:
+    hub.add(NAME, {"config.json": b"{}", index: content})
+
+    failure = download.fail()
+
+    assert failure.kind == "format"
+    assert index in failure.detail
 
 
 def test_of_mlc_shards_those_of_the_index_are_downloaded(hub: FakeHub, download: Download) -> None:

@@ -45,6 +45,16 @@ def _socket(path: Path) -> None:
         listener.bind(str(path))
 
 
+@pytest.mark.parametrize("read", [model_files.read_bytes, model_files.file_size])
+def test_a_pointer_of_git_lfs_is_named(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    (tmp_path / "a").write_text(
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
+    )
+
+    with pytest.raises(ModelLoadError, match=r"a: is a pointer of Git LFS .* run `git lfs pull`"):
+        read(tmp_path / "a")
+
+
 @pytest.mark.parametrize(
     ("make", "kind"),
     [

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiomlc.errors import ModelLoadError
+from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.weights.formats.directory import read_source
 from aiomlc.weights.formats.mlc import read_mlc, verify_checksums
 from aiomlc.weights.formats.safetensors import read_safetensors, read_safetensors_file
@@ -179,6 +179,26 @@ def test_a_directory_without_weights_is_rejected(tmp_path: Path) -> None:
         read_safetensors(tmp_path)
 
     assert caught.value.path == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("names", "missing", "hint"),
+    [
+        (["pytorch_model.bin"], "model.safetensors", "contains pytorch_model.bin, and PyTorch's"),
+        (["model.bin"], "model.safetensors", "contains model.bin, and PyTorch's pickled weights"),
+        (["weights.pkl"], "model.safetensors", "contains weights.pkl, and PyTorch's pickled"),
+        (["mlc-chat-config.json", "params_shard_0.bin"], "tensor-cache.json", "need their index"),
+        (["mlc-chat-config.json"], "tensor-cache.json", "ndarray-cache.json exists"),
+    ],
+)
+def test_what_is_there_in_place_of_weights_is_explained(
+    tmp_path: Path, names: list[str], missing: str, hint: str
+) -> None:
+    for name in names:
+        (tmp_path / name).write_text("{}")
+
+    with pytest.raises(ModelNotFoundError, match=f"neither {missing} nor .*{hint}"):
+        read_source(tmp_path)
 
 
 def test_a_missing_shard_is_reported(tmp_path: Path) -> None:
