@@ -63,6 +63,9 @@ class EngineLifecycle:
             require_model(config.model)
 
     def __del__(self) -> None:
+        if not hasattr(self, "events"):
+            return  # An interrupt ended the constructor.
+
         if self._session is not None:
             self._session.task.stop()
 

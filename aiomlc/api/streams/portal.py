@@ -141,7 +141,7 @@ class EnginePortal:
         invalidate_after_fork(self)
 
     def __del__(self) -> None:
-        if not self._is_open:
+        if not getattr(self, "_is_open", False):  # Missing if an interrupt ended the constructor.
             return
 
         if self.must_not_wait():  # One of the engine's threads dropped the last reference.

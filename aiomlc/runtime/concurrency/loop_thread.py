@@ -75,7 +75,8 @@ class Call(Generic[_T]):
         self._has_ended = _Latch()
 
     def __del__(self) -> None:
-        self._drop_result()
+        if hasattr(self, "_has_result"):  # Else an interrupt ended the constructor.
+            self._drop_result()
 
     async def run(self) -> None:
         """Call the function."""

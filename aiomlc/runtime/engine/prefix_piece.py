@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import orjson
 
 from aiomlc.errors import PrefixTransferError
@@ -163,6 +162,8 @@ def parse_piece(kv_format: KVFormat, piece: bytes | bytearray | memoryview) -> P
 
 def _is_finite(kv_format: KVFormat, rows: memoryview) -> bool:
     """Return whether the rows have no number that would make all logits after it NaN."""
+    import numpy as np  # Imported late.
+
     data = np.frombuffer(rows, np.uint8)
     if kv_format.kv_dtype == "int8":  # After the integers of a row comes their scale.
         scales = data.reshape(-1, kv_format.row_size)[:, -_SCALE_BYTES:]

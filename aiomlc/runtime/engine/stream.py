@@ -352,7 +352,8 @@ class DeltaStream(ReceiveStream[Delta]):
 
     def __del__(self) -> None:
         # Garbage collection may happen in any thread, so only thread-safe calls are allowed here.
-        self._cancel()
+        if hasattr(self, "_mailbox"):  # Else an interrupt ended the constructor.
+            self._cancel()
 
     def _cancel(self) -> None:
         if not self._mailbox.ended:

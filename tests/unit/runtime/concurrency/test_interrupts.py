@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - an interrupt without `asyncio.run` is tested.
+import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 import anyio
 import pytest
 import trio
 
+import aiomlc
 from aiomlc import AsyncMLCEngine, RequestFailedError
+from aiomlc.api.session.lifecycle import EngineLifecycle
+from aiomlc.api.streams.portal import EnginePortal
 from aiomlc.runtime.concurrency.interrupts import UninterruptibleScope, deferred_interrupts
+from aiomlc.runtime.concurrency.loop_thread import Call
 from aiomlc.runtime.engine.core_protocol import Record
+from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.testing import FakeCore, fake_loader
 
 pytestmark = pytest.mark.timeout(20)
@@ -55,6 +63,29 @@ def test_a_scope_in_another_thread_defers_nothing() -> None:
     thread.start()
     thread.join()
     assert handlers == [signal.default_int_handler]
+
+
+FINALIZED = (Call, DeltaStream, EngineLifecycle, EnginePortal)
+
+
+def test_all_finalized_classes_are_tested() -> None:
+    package = Path(aiomlc.__file__).parent
+    texts = [path.read_text() for path in package.rglob("*.py") if path.parent.name != "ray"]
+
+    assert sum(text.count("def __del__(") for text in texts) == len(FINALIZED)
+
+
+@pytest.mark.parametrize("finalized", FINALIZED)
+def test_an_object_whose_constructor_was_interrupted_is_dropped_silently(
+    finalized: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+
+    finalized.__new__(finalized)
+    gc.collect()
+
+    assert ignored == []
 
 
 @pytest.fixture(params=[signal.SIG_IGN, signal.SIG_DFL])
