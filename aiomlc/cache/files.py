@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = (
     "Lease",
     "Stamp",
+    "create_locked",
     "exclusive_lock",
     "is_at",
     "is_settled",
@@ -157,6 +158,24 @@ def is_settled(stamps: Sequence[Stamp]) -> bool:
     """
     newest = max((max(stamp[2:]) for stamp in stamps), default=0)
     return time.time_ns() - newest > _SETTLED_NS
+
+
+def create_locked(path: Path) -> int:
+    """Create a file that nobody sees before it is locked; return its descriptor.
+
+    Raises:
+        OSError: If the file cannot be created.
+    """
+    created = path.with_suffix(".new")
+    descriptor = os.open(created, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        lock_alone(descriptor)
+        created.rename(path)
+    except OSError:
+        os.close(descriptor)
+        raise
+
+    return descriptor
 
 
 def lock_alone(descriptor: int) -> bool:

@@ -17,7 +17,7 @@ from anyio import CancelScope, to_thread
 
 from aiomlc.cache.checksum import Checkpoint
 from aiomlc.cache.entry import DamagedEntryError, Entry, EntryKind, open_entry, seal_entry
-from aiomlc.cache.files import Lease, lock_alone
+from aiomlc.cache.files import Lease, create_locked
 from aiomlc.cache.home import cache_error, cache_home, cache_homes
 from aiomlc.cache.limit import cache_limit, enforce_limit
 from aiomlc.cache.removal import (
@@ -132,26 +132,12 @@ def _stage(kind: EntryKind, directory: Path) -> Staged:
     path = directory / f".staged-{secrets.token_hex(8)}"
     try:
         path.mkdir()
-        lock = _create_locked(path / LOCK_NAME)
+        lock = create_locked(path / LOCK_NAME)
     except OSError as error:
         remove_tree(path)
         raise cache_error(path, error) from None
 
     return Staged(kind, path, lock)
-
-
-def _create_locked(path: Path) -> int:
-    """Create a file that nobody sees before it is locked; return its descriptor."""
-    created = path.with_suffix(".new")
-    descriptor = os.open(created, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        lock_alone(descriptor)
-        created.rename(path)
-    except OSError:
-        os.close(descriptor)
-        raise
-
-    return descriptor
 
 
 def _discard(staged: Staged) -> None:

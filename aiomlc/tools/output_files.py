@@ -5,18 +5,31 @@ from __future__ import annotations
 __all__ = ("StagedOutput", "check_conflicts", "staged_output", "write_error")
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from anyio import CancelScope, to_thread
 
+from aiomlc.cache.files import (
+    create_locked,
+    lock_alone,
+    read_sealed,
+    regular_file,
+    write_sealed,
+)
 from aiomlc.errors import BadRequestError, ModelLoadError
 
-_REPLACED = ".replaced"
+# In a staged directory, what is not for the output.
+_STATE: Final = ".aiomlc"
+_LOCK: Final = "lock"  # Locked as long as the process lives.
+_PLACED: Final = "placed.json"  # The names of the files that are being moved to the output.
+_REPLACED: Final = "replaced"  # What they replace.
 
 
 def write_error(path: Path, error: OSError) -> ModelLoadError:
@@ -27,6 +40,8 @@ def write_error(path: Path, error: OSError) -> ModelLoadError:
 def check_conflicts(output: Path, names: Iterable[str], *, force: bool) -> None:
     """Require that the output is a directory or does not exist, and that it has none of the files.
 
+    What processes that were killed have left of this output is undone first.
+
     Args:
         output: The output directory.
         names: File names; they may be patterns.
@@ -34,7 +49,9 @@ def check_conflicts(output: Path, names: Iterable[str], *, force: bool) -> None:
 
     Raises:
         BadRequestError: If a file exists and `force` is False, or the output is a file.
+        ModelLoadError: If what a killed process has left cannot be undone.
     """
+    _undo_abandoned(output)
     if output.exists() and not output.is_dir():
         raise BadRequestError(f"output must be a directory, got the file {output}", param="output")
 
@@ -56,6 +73,7 @@ class StagedOutput:
 
     path: Path
     output: Path
+    lock: int  #: A descriptor that is locked as long as the process lives.
 
     def publish(self, last: str, replaced: Sequence[str] = ()) -> None:
         """Move all files to the output.
@@ -71,6 +89,7 @@ class StagedOutput:
             self._sync()
             if self.path.parent != self.output:
                 self.path.rename(self.output)
+                shutil.rmtree(self.output / _STATE, ignore_errors=True)
             else:
                 self._replace(last, replaced)
         except OSError as error:
@@ -78,27 +97,29 @@ class StagedOutput:
 
     def _replace(self, last: str, replaced: Sequence[str]) -> None:
         files = sorted(path.relative_to(self.path) for path in _files(self.path))
-        old = self.path / _REPLACED
+        files.sort(key=lambda file: file.name == last)
+        old = self.path / _STATE / _REPLACED
         old.mkdir()
-        placed: list[Path] = []
+        write_sealed(self.path / _STATE / _PLACED, [str(file) for file in files])
         try:
             for pattern in replaced:
                 for path in self.output.glob(pattern):
                     path.rename(old / path.name)
-            for file in sorted(files, key=lambda file: file.name == last):
+            for file in files:
                 target = self.output / file
                 target.parent.mkdir(exist_ok=True)
                 if target.exists():  # Copied, so that it is there at every moment.
                     (old / file).parent.mkdir(exist_ok=True)
                     shutil.copy2(target, old / file)
-                placed.append(target)
                 (self.path / file).replace(target)
         except BaseException:
-            for target in placed:
-                target.unlink(missing_ok=True)
-            for path in _files(old):
-                path.replace(self.output / path.relative_to(old))
+            _undo(self.path, self.output)
             raise
+
+    def discard(self) -> None:
+        """Remove what was not published."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.lock)
 
     def _sync(self) -> None:
         """Wait until the files are on disk, so that no crash leaves a valid index of torn files."""
@@ -114,15 +135,66 @@ def _stage(output: Path) -> StagedOutput:
     parent = output if output.is_dir() else output.parent
     path = parent / f".{output.name}.{secrets.token_hex(4)}"
     try:
-        path.mkdir(parents=True)
+        (path / _STATE).mkdir(parents=True)
+        lock = create_locked(path / _STATE / _LOCK)
     except OSError as error:
+        shutil.rmtree(path, ignore_errors=True)
         raise write_error(path, error) from None
 
-    return StagedOutput(path, output)
+    return StagedOutput(path, output, lock)
 
 
-def _files(directory: Path) -> list[Path]:
-    return [path for path in directory.rglob("*") if path.is_file()]
+def _files(staged: Path) -> list[Path]:
+    """Return the files for the output."""
+    state = staged / _STATE
+    return [path for path in staged.rglob("*") if path.is_file() and state not in path.parents]
+
+
+def _undo_abandoned(output: Path) -> None:
+    """Make an output what it was before processes that were killed while they replaced files."""
+    name = re.compile(rf"\.{re.escape(output.name)}\.[0-9a-f]{{8}}")
+    for directory in (output, output.parent):
+        try:
+            staged = [path for path in directory.iterdir() if name.fullmatch(path.name)]
+        except OSError:
+            continue  # It does not exist, or cannot be read: other errors will say so.
+
+        for path in staged:
+            if _is_abandoned(path):
+                try:
+                    _undo(path, output)
+                except OSError as error:
+                    raise write_error(output, error) from None
+
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_abandoned(staged: Path) -> bool:
+    try:
+        with regular_file(staged / _STATE / _LOCK) as descriptor:
+            return lock_alone(descriptor)
+    except OSError:
+        return False
+
+
+def _undo(staged: Path, output: Path) -> None:
+    """Move files back that were replaced, unless all new ones are in their places."""
+    old = staged / _STATE / _REPLACED
+    try:
+        names: list[str] = read_sealed(staged / _STATE / _PLACED)
+    except (OSError, ValueError):
+        return  # Nothing was moved yet.
+
+    placed = [name for name in names if not (staged / name).exists()]
+    if len(placed) == len(names):
+        return
+
+    for name in placed:
+        (output / name).unlink(missing_ok=True)
+    for path in [path for path in old.rglob("*") if path.is_file()]:
+        target = output / path.relative_to(old)
+        if not target.exists():  # Else the copy may be torn, and the file is still the old one.
+            path.replace(target)
 
 
 @asynccontextmanager
@@ -137,4 +209,4 @@ async def staged_output(output: Path) -> AsyncIterator[StagedOutput]:
         yield staged
     finally:
         with CancelScope(shield=True):
-            await to_thread.run_sync(lambda: shutil.rmtree(staged.path, ignore_errors=True))
+            await to_thread.run_sync(staged.discard)
