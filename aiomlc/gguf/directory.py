@@ -20,7 +20,6 @@ from aiomlc.gguf.text_files import read_special_tokens
 from aiomlc.validation.model_files import load_errors, read_optional
 
 _TEMPLATE = "tokenizer.chat_template"
-_TEMPLATES = "tokenizer.chat_templates"
 _SAMPLING = {
     "temperature": "temp",
     "top_k": "top_k",
@@ -72,19 +71,14 @@ def _generation_config(model: GGUFModel) -> dict[str, Any]:
     return fields
 
 
-def _chat_template(model: GGUFModel) -> str | list[dict[str, str]] | None:
-    metadata = model.metadata
-    if _TEMPLATE not in metadata:
-        return None
-
-    default = metadata.string(_TEMPLATE)
-    names = [name for name in metadata.strings(_TEMPLATES) if name != "default"]
-    if not names:
-        return default
-
-    named = {name: metadata.string(f"{_TEMPLATE}.{name}") for name in names}
-    templates = {"default": default, **named}
-    return [{"name": name, "template": template} for name, template in templates.items()]
+def _chat_template(model: GGUFModel) -> list[dict[str, str]]:
+    """Return the named templates; that of the key without a name is the default."""
+    named = ((key, key.removeprefix(_TEMPLATE)) for key in sorted(model.metadata.keys()))
+    return [
+        {"name": suffix[1:] or "default", "template": model.metadata.string(key)}
+        for key, suffix in named
+        if suffix == "" or (suffix != key and suffix.startswith("."))
+    ]
 
 
 _OBJECTS: Mapping[str, Callable[[GGUFModel], dict[str, Any]]] = MappingProxyType(

@@ -31,6 +31,7 @@ _DESCRIPTIONS: Final = frozenset(
         "merges.txt",
         "chat_template.jinja",
         "chat_template.json",
+        "additional_chat_templates/tool_use.jinja",
         "modules.json",
         "sentence_bert_config.json",
     }

@@ -46,6 +46,8 @@ _TOKENIZER_FILES: Final = (
 # MLC LLM does not know these; they make the directory the same model as its source.
 _OTHER_FILES: Final = (
     "chat_template.jinja",
+    "chat_template.json",
+    "additional_chat_templates/tool_use.jinja",
     "modules.json",
     "1_Pooling/config.json",
     "sentence_bert_config.json",

@@ -20,8 +20,7 @@ from aiomlc.api.generation.structured_output import (
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.runtime.loading.loaded_model import LoadedModel
-from aiomlc.runtime.templates.jinja_template import TemplateLimitError
-from aiomlc.runtime.templates.render_budget import QUICK, RenderBudget
+from aiomlc.runtime.templates.render_budget import QUICK, RenderBudget, TemplateLimitError
 
 T = TypeVar("T")
 

@@ -7,9 +7,11 @@ __all__ = ("render_prompt", "with_template_stops")
 from typing import Any
 
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest
-from aiomlc.api.protocol.messages import Message
+from aiomlc.api.protocol.messages import JoinedText, Message
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.runtime.templates.message_forms import Messages
+from aiomlc.runtime.templates.prompt_check import check_user_text
 from aiomlc.runtime.templates.prompt_template import PromptTemplate
 from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
 
@@ -23,8 +25,9 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
     """Render the prompt of a chat.
 
     Raises:
-        BadRequestError: If the model has no chat template, the template rejects the messages, or
-            a template variable is unknown; `param` names the field.
+        BadRequestError: If the model has no chat template, the template rejects the messages or
+            leaves out the last text of the user, or a template variable is unknown; `param` names
+            the field.
         PromptTooLongError: If the messages and tools are longer than any prompt.
     """
     template = model.chat_template
@@ -37,13 +40,22 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
 
     PromptEncoder(model.tokenizer, model.context_window).check_characters(_num_characters(request))
     tools = [tool.for_template() for tool in request.offered_tools]
-    return template.render(
-        [_template_message(message) for message in request.messages],
-        tools=tools or None,
-        add_generation_prompt=request.adds_generation_prompt,
-        continue_final_message=bool(request.continue_final_message),
-        **_template_variables(request, template),
-    )
+    template = template.for_chat(has_tools=bool(tools))
+    variables = _template_variables(request, template)
+
+    def render(messages: Messages) -> str:
+        return template.render(
+            messages,
+            tools=tools or None,
+            add_generation_prompt=request.adds_generation_prompt,
+            continue_final_message=bool(request.continue_final_message),
+            **variables,
+        )
+
+    messages = [_template_message(message) for message in request.messages]
+    prompt = render(messages)
+    check_user_text(render, messages, prompt)
+    return prompt
 
 
 def _num_characters(request: ChatCompletionRequest) -> int:
@@ -107,11 +119,8 @@ def _reasoning_variables(effort: str | None, template: PromptTemplate) -> dict[s
 
 def _template_message(message: Message) -> dict[str, Any]:
     fields = message.model_dump(exclude_none=True)
-    if message.role == "assistant":
-        reasoning = fields.pop("reasoning", None)
-        if reasoning is not None:
-            fields.setdefault("reasoning_content", reasoning)
+    if isinstance(message.content, JoinedText):
+        fields["content"] = [{"type": "text", "text": text} for text in message.content.parts]
 
-        fields.setdefault("content", None)  # Templates distinguish null from missing content.
-
+    fields.setdefault("content", None)  # Templates distinguish null from missing content.
     return fields

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = (
     "AssistantMessage",
     "DeveloperMessage",
+    "JoinedText",
     "Message",
     "SystemMessage",
     "ToolCall",
@@ -12,20 +13,33 @@ __all__ = (
     "UserMessage",
 )
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, WrapValidator, model_validator
 
 from aiomlc.api.protocol.base import WireModel
 
 
-def _join_text_parts(content: object) -> object:
-    """Join a list of text parts into one string; leave a string unchanged."""
-    if isinstance(content, (str, bytes)) or not isinstance(content, Sequence):
-        return content
+class JoinedText(str):
+    """The text of a content that was given as parts, which a chat template may read one by one."""
 
-    return "".join(_part_text(part) for part in content)
+    __slots__ = ("parts",)
+    parts: tuple[str, ...]
+
+    def __new__(cls, parts: Sequence[str]) -> Self:
+        """Join the texts of the parts."""
+        text = super().__new__(cls, "".join(parts))
+        text.parts = tuple(parts)
+        return text
+
+
+def _join_text_parts(content: object, check_text: Callable[[object], str]) -> str:
+    """Join a list of text parts into one string; check a string."""
+    if isinstance(content, (str, bytes)) or not isinstance(content, Sequence):
+        return check_text(content)
+
+    return JoinedText([_part_text(part) for part in content])
 
 
 def _part_text(part: object) -> str:
@@ -43,7 +57,7 @@ def _part_text(part: object) -> str:
 
 
 # Strict, because pydantic would decode bytes.
-Text = Annotated[str, Field(strict=True), BeforeValidator(_join_text_parts)]
+Text = Annotated[str, Field(strict=True), WrapValidator(_join_text_parts)]
 
 
 def _without(fields: object, *names: str) -> object:

@@ -61,10 +61,10 @@ class ItemChat:
                 self.flush_reasoning()
                 self._reasoning, self._reasoning_path = item.text, path
             case InputMessage(role="assistant"):
-                self._add_assistant_message({"content": _join_text(item.content)}, path)
+                self._add_assistant_message({"content": _chat_content(item.content)}, path)
             case InputMessage():
                 self.flush_reasoning()
-                self._add({"role": item.role, "content": _join_text(item.content)}, path)
+                self._add({"role": item.role, "content": _chat_content(item.content)}, path)
             case InputCall():
                 self._add_call(item, path)
             case InputCallOutput():
@@ -73,7 +73,7 @@ class ItemChat:
                     {
                         "role": "tool",
                         "tool_call_id": item.call_id,
-                        "content": _join_text(item.output),
+                        "content": _chat_content(item.output),
                     },
                     path,
                 )
@@ -140,5 +140,7 @@ def _to_tool_call(item: InputCall) -> dict[str, Any]:
     }
 
 
-def _join_text(content: tuple[TextPart, ...]) -> str:
-    return "".join(part.text for part in content)
+def _chat_content(content: tuple[TextPart, ...]) -> str | list[dict[str, str]]:
+    """Return one text as it is, and several as the parts of a chat message."""
+    texts = [part.text for part in content]
+    return [{"type": "text", "text": text} for text in texts] if len(texts) > 1 else "".join(texts)

@@ -17,13 +17,16 @@ from aiomlc.validation.json_values import read_json
 def with_parsed_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a tool call with its JSON arguments parsed, as chat templates expect.
 
-    Arguments that are not JSON stay a string: a model may write such a call, and is then to see it.
+    No arguments are an empty object. Arguments that are not JSON stay a string: a model may write
+    such a call, and is then to see it.
     """
     function = dict(call.get("function") or {})
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         with suppress(ValueError):
-            function["arguments"] = read_json(arguments or "{}")
+            arguments = read_json(arguments or "{}")
+
+    function["arguments"] = {} if arguments is None else arguments
 
     return {**call, "function": function}
 

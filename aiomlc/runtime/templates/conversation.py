@@ -24,6 +24,7 @@ from pydantic import (
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.output_formats.tool_format import find_tool_format
 from aiomlc.runtime.output_formats.tool_history import render_tool_calls
+from aiomlc.runtime.templates.message_forms import content_text
 from aiomlc.runtime.templates.placeholders import MessagePlaceholders
 from aiomlc.runtime.templates.tool_prompt import FUNCTIONS, ToolPromptFormat
 
@@ -203,6 +204,10 @@ class Conversation(BaseModel):
         """Return False: a conversation template has no variables."""
         return False
 
+    def for_chat(self, *, has_tools: bool) -> Self:
+        """Return this template, which is that of all chats."""
+        return self
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -266,7 +271,7 @@ class Conversation(BaseModel):
         """Return the system message, and the role and content of all other messages."""
         system = self.system_message
         if messages and _role(messages[0]) == "system":
-            system = messages[0]["content"] or ""
+            system = content_text(messages[0]["content"])
             messages = messages[1:]
             if system and _SYSTEM not in self.system_template:
                 raise _unsupported("does not support a system message")
@@ -279,7 +284,7 @@ class Conversation(BaseModel):
         ]
 
     def _render_content(self, message: Mapping[str, Any], *, is_history: bool) -> str:
-        content: str = message.get("content") or ""
+        content = content_text(message.get("content"))
         if message["role"] != "assistant":
             return content
 

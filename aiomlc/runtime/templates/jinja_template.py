@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatTemplate", "TemplateLimitError")
+__all__ = ("ChatTemplate",)
 
 import json
 import re
@@ -18,23 +18,26 @@ from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 from jinja2.utils import Namespace
 
-from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
-from aiomlc.gguf.directory import model_file, read_model_object
-from aiomlc.gguf.shards import is_gguf
+from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.gguf.directory import read_model_object
 from aiomlc.runtime.output_formats.tool_history import with_parsed_arguments
+from aiomlc.runtime.templates.message_forms import render_in_a_form
 from aiomlc.runtime.templates.render_budget import (
     Buffer,
-    RenderBudget,
     RenderBudgetError,
+    TemplateLimitError,
     active_budget,
 )
 from aiomlc.runtime.templates.sandbox import BudgetedEnvironment
-from aiomlc.validation.model_files import load_errors, read_text
+from aiomlc.runtime.templates.template_files import DEFAULT, TOOL_USE, read_template_files
+from aiomlc.validation.model_files import load_errors
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Appended to the final message's content, to find its end within the prompt. These are private-use
 # characters, which templates do not change.
 _END_OF_CONTENT = "\ue000\ue001\ue000"
+# The names of the reasoning of a message. As in transformers, templates get the first two.
+_REASONING = ("reasoning_content", "thinking", "reasoning")
 _MAX_SOURCE = 512 * 1024  # Characters of a template.
 _MAX_TAGS = 10_000  # Of a template: with more, compiling takes seconds.
 _MAX_ERROR = 500  # Characters of an error that a template raises.
@@ -49,6 +52,7 @@ class ChatTemplate:
     Args:
         source: The text of the template.
         special_tokens: The texts of special tokens by variable name, such as `bos_token`.
+        tool_use: The template of chats that offer tools; None for this one.
 
     Raises:
         ModelLoadError: If the template is invalid.
@@ -59,7 +63,13 @@ class ChatTemplate:
     stop_str: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        special_tokens: Mapping[str, str] | None = None,
+        *,
+        tool_use: ChatTemplate | None = None,
+    ) -> None:
         _check_source(source)
         try:
             self._template, self._variables = _compile(source)
@@ -72,27 +82,34 @@ class ChatTemplate:
         self.source = source
         self._special_tokens = dict(special_tokens or {})
         self._supports_developer = "developer" in source
+        self._tool_use = tool_use
 
     @classmethod
     def load(cls, directory: Path) -> Self | None:
         """Return the template of a model directory, or None if it has none.
 
-        The template is `chat_template.jinja`, else the field `chat_template` of
-        `tokenizer_config.json`. This file also defines the special tokens.
+        Named templates are chosen as in transformers: `tool_use` if a chat offers tools, else
+        `default`. The `tokenizer_config.json` also defines the special tokens.
 
         Raises:
-            ModelLoadError: If a file cannot be read or the template is invalid.
+            ModelLoadError: If a file cannot be read or a template is invalid.
         """
-        config = read_model_object(directory, "tokenizer_config.json") or {}
-        path = directory / "chat_template.jinja"
-        source = None if is_gguf(directory) else _read_optional_text(path)
-        if source is None:
-            path = model_file(directory, "tokenizer_config.json")
-        with load_errors(path):
-            if source is None:
-                source = _default_template(config.get("chat_template"))
+        files = read_template_files(directory)
+        if DEFAULT not in files:
+            return None
 
-            return None if source is None else cls(source, _special_tokens(config))
+        tokens = _special_tokens(read_model_object(directory, "tokenizer_config.json") or {})
+        tool_use = None
+        if (file := files.get(TOOL_USE)) is not None:
+            with load_errors(file.path):
+                tool_use = cls(file.source, tokens)
+
+        with load_errors(files[DEFAULT].path):
+            return cls(files[DEFAULT].source, tokens, tool_use=tool_use)
+
+    def for_chat(self, *, has_tools: bool) -> ChatTemplate:
+        """Return the template of chats with or without tools."""
+        return self._tool_use if has_tools and self._tool_use is not None else self
 
     def has_variable(self, name: str) -> bool:
         """Whether the template reads a variable of this name."""
@@ -120,21 +137,31 @@ class ChatTemplate:
             BadRequestError: If the template rejects the messages or fails.
             TemplateLimitError: If the template exceeds the active `RenderBudget`.
         """
+        messages = [self._template_message(message) for message in messages]
         if continue_final_message:
-            last = messages[-1]
-            messages = [*messages[:-1], {**last, "content": f"{last['content']}{_END_OF_CONTENT}"}]
+            messages[-1] = _with_end(messages[-1])
 
         context = {
             **self._special_tokens,
             **variables,
-            "messages": [self._template_message(message) for message in messages],
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
+        with active_budget().active():
+            prompt = render_in_a_form(
+                lambda form: self._write({**context, "messages": form}), messages
+            )
+
+        return _truncate(prompt) if continue_final_message else prompt
+
+    def _write(self, context: Mapping[str, Any]) -> str:
         budget = active_budget()
         try:
-            with budget.active():
-                prompt = self._write(_to_plain_json(context), budget)
+            values = self._template.new_context(_to_plain_json(context))
+            prompt = Buffer(budget)
+            # Not `generate`, which rewrites the tracebacks of errors.
+            prompt.extend(self._template.root_render_func(values))
+            return "".join(prompt)
         except RenderBudgetError as error:
             raise TemplateLimitError(
                 f"the model's chat template {error}", param="messages"
@@ -147,14 +174,6 @@ class ChatTemplate:
                 param="messages",
             ) from None
 
-        return _truncate(prompt) if continue_final_message else prompt
-
-    def _write(self, context: dict[str, Any], budget: RenderBudget) -> str:
-        prompt = Buffer(budget)
-        # Not `generate`, which rewrites the tracebacks of errors.
-        prompt.extend(self._template.root_render_func(self._template.new_context(context)))
-        return "".join(prompt)
-
     def _template_message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         message = dict(message)
         if message.get("role") == "developer" and not self._supports_developer:
@@ -163,11 +182,11 @@ class ChatTemplate:
         if calls := message.get("tool_calls"):
             message["tool_calls"] = [with_parsed_arguments(call) for call in calls]
 
+        reasoning = next((each for each in map(message.get, _REASONING) if each is not None), None)
+        if reasoning is not None:
+            message = {_REASONING[1]: reasoning, **message, _REASONING[0]: reasoning}
+
         return message
-
-
-class TemplateLimitError(BadRequestError):
-    """A chat template exceeds the steps, the time, the text or the memory of its budget."""
 
 
 class _GenerationTag(Extension):
@@ -193,6 +212,16 @@ class _RestrictedNamespace(Namespace):
 
     def __repr__(self) -> str:
         return "<Namespace>"  # Namespaces that contain each other have no finite text.
+
+
+def _with_end(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message whose content ends with the end marker."""
+    content = message["content"]
+    if not isinstance(content, list):
+        return {**message, "content": f"{content}{_END_OF_CONTENT}"}
+
+    *others, last = content
+    return {**message, "content": [*others, {**last, "text": f"{last['text']}{_END_OF_CONTENT}"}]}
 
 
 def _truncate(prompt: str) -> str:
@@ -299,39 +328,6 @@ def _to_plain_json(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower
         return [_to_plain_json(inner) for inner in value]
 
     raise BadRequestError(f"expected a JSON value, got {type(value).__name__}", param="messages")
-
-
-def _read_optional_text(path: Path) -> str | None:
-    try:
-        return read_text(path)
-    except ModelNotFoundError:
-        return None
-
-
-def _default_template(field: object) -> str | None:
-    if field is None or isinstance(field, str):
-        return field
-
-    if not isinstance(field, list):
-        raise ModelLoadError(
-            f"chat_template must be a string or a list, got {type(field).__name__}",
-            field="chat_template",
-        )
-
-    named = dict(map(_named_template, field))  # Named templates for different uses.
-    return named.get("default")
-
-
-def _named_template(entry: object) -> tuple[str, str]:
-    if isinstance(entry, Mapping):
-        name, template = entry.get("name"), entry.get("template")
-        if isinstance(name, str) and isinstance(template, str):
-            return name, template
-
-    raise ModelLoadError(
-        "the entries of chat_template must be objects with the strings 'name' and 'template'",
-        field="chat_template",
-    )
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:

@@ -48,6 +48,10 @@ class PromptTemplate(Protocol):
         """Whether the template reads a variable of this name."""
         ...
 
+    def for_chat(self, *, has_tools: bool) -> PromptTemplate:
+        """Return the template of chats with or without tools."""
+        ...
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],

@@ -10,6 +10,7 @@ __all__ = (
     "RenderBudget",
     "RenderBudgetError",
     "RenderLimits",
+    "TemplateLimitError",
     "active_budget",
     "charged",
 )
@@ -30,6 +31,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from sys import getsizeof
 from typing import Any, final
+
+from aiomlc.errors import BadRequestError
 
 MAX_TEXT = 2_000_000  #: The maximum number of characters of a prompt, and of any string.
 _MAX_ITEMS = 50_000  # Of a list or mapping; sorting more takes too long without a check.
@@ -61,6 +64,10 @@ QUICK = RenderLimits(steps=10_000, seconds=0.005, text=50_000, memory=4_000_000)
 
 class RenderBudgetError(Exception):
     """A template exceeds its limits; the message is a predicate, such as `takes more than ...`."""
+
+
+class TemplateLimitError(BadRequestError):
+    """A chat template exceeds the steps, the time, the text or the memory of its budget."""
 
 
 @final

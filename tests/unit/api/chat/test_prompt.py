@@ -15,7 +15,7 @@ from aiomlc.testing import FakeCore, fake_model
 
 USER = {"role": "user", "content": "Hello"}
 THINKING_TEMPLATE = "{{ enable_thinking }} {{ style }} {{ messages[0].content }}"
-EFFORT_TEMPLATE = "{{ reasoning_effort }}"
+EFFORT_TEMPLATE = "{{ reasoning_effort }} {{ messages[0].content }}"
 
 
 def render(source: str | None = None, **fields: Any) -> str:  # noqa: ANN401
@@ -84,7 +84,7 @@ def test_has_variable_finds_only_undeclared_names_of_the_template() -> None:
 
 
 def test_the_reasoning_effort_is_passed_under_the_name_that_the_template_uses() -> None:
-    assert render(EFFORT_TEMPLATE, reasoning_effort="low") == "low"
+    assert render(EFFORT_TEMPLATE, reasoning_effort="low") == "low Hello"
     assert render(THINKING_TEMPLATE, reasoning_effort="none").startswith("False")
     assert render(THINKING_TEMPLATE, reasoning_effort="high").startswith("True")
     kwargs = {"enable_thinking": 1}

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
+from tests.model.gguf_tokenizers import add_byte_level
+from tests.unit.gguf.files import write_metadata
 
 USER = {"role": "user", "content": "Hello"}
 CHATML = """\
@@ -179,14 +185,88 @@ def test_a_template_is_loaded_from_a_directory(tmp_path: Path) -> None:
     assert from_file.render([USER]) == "<s>B"
 
 
-def test_the_default_of_several_named_templates_is_used(tmp_path: Path) -> None:
-    named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+NAMED = [
+    {"name": "tool_use", "template": "T{{ x }}"},
+    {"name": "rag", "template": "R"},
+    {"name": "default", "template": "D{{ y }}"},
+]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
+
+
+def write_field(directory: Path, name: str, field: object) -> None:
+    (directory / name).write_text(json.dumps({"chat_template": field}))
+
+
+def write_jinja_files(directory: Path) -> None:
+    write_field(directory, "tokenizer_config.json", "old")
+    (directory / "chat_template.jinja").write_text("D{{ y }}")
+    (directory / "additional_chat_templates").mkdir()
+    (directory / "additional_chat_templates" / "tool_use.jinja").write_text("T{{ x }}")
+    (directory / "additional_chat_templates" / "rag.jinja").write_text("R")
+
+
+def write_one_jinja_file(directory: Path) -> None:
+    write_jinja_files(directory)
+    (directory / "chat_template.jinja").unlink()
+    write_field(directory, "tokenizer_config.json", "D{{ y }}")
+
+
+def write_gguf(directory: Path) -> Path:
+    def fill(writer: gguf.GGUFWriter) -> None:
+        tokenizer = Tokenizer(BPE(vocab={"a": 0}, merges=[]))
+        add_byte_level(writer, tokenizer, "qwen2")
+        for name, suffix in (("default", ""), ("tool_use", ".tool_use"), ("rag", ".rag")):
+            template = next(each["template"] for each in NAMED if each["name"] == name)
+            writer.add_string(f"tokenizer.chat_template{suffix}", template)
+
+    return write_metadata(directory / "a.gguf", fill)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: write_field(path, "tokenizer_config.json", NAMED),
+        lambda path: write_field(path, "chat_template.json", NAMED),
+        write_jinja_files,
+        write_one_jinja_file,
+        write_gguf,
+    ],
+    ids=["config", "processor", "files", "one file", "GGUF"],
+)
+def test_a_named_template_is_chosen_by_the_tools(
+    write: Callable[[Path], Path | None], tmp_path: Path
+) -> None:
+    template = ChatTemplate.load(write(tmp_path) or tmp_path)
+
+    assert template is not None
+    assert [template.for_chat(has_tools=each).render([USER]) for each in (False, True)] == [
+        "D",
+        "T",
+    ]
+    assert template.for_chat(has_tools=True).has_variable("x")
+    assert not template.for_chat(has_tools=False).has_variable("x")
+
+
+def test_a_template_of_its_own_replaces_all_of_the_configuration(tmp_path: Path) -> None:
+    write_field(tmp_path, "tokenizer_config.json", NAMED)
+    write_field(tmp_path, "chat_template.json", "processor")
+    (tmp_path / "chat_template.jinja").write_text("new")
 
     template = ChatTemplate.load(tmp_path)
 
     assert template is not None
-    assert template.source == "D"
+    assert template.for_chat(has_tools=True).render([USER], tools=[TOOL]) == "new"
+
+
+def test_an_invalid_named_template_is_reported_with_its_file(tmp_path: Path) -> None:
+    write_jinja_files(tmp_path)
+    path = tmp_path / "additional_chat_templates" / "tool_use.jinja"
+    path.write_text("{% if %}")
+
+    with pytest.raises(ModelLoadError, match="invalid chat template") as caught:
+        ChatTemplate.load(tmp_path)
+
+    assert caught.value.path == path
 
 
 def test_a_directory_without_a_template_loads_none(tmp_path: Path) -> None:
