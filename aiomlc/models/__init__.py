@@ -12,7 +12,13 @@ from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.encoder import encoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
-from aiomlc.models.registry import MODEL_TYPES, ModelConfig, ModelDescription, read_description
+from aiomlc.models.registry import (
+    MODEL_TYPES,
+    ModelConfig,
+    ModelDescription,
+    read_description,
+    with_own_head,
+)
 
 __all__ = (
     "MODEL_TYPES",
@@ -27,4 +33,5 @@ __all__ = (
     "decoder_parameters",
     "encoder_parameters",
     "read_description",
+    "with_own_head",
 )

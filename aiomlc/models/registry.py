@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ("MODEL_TYPES", "ModelConfig", "ModelDescription", "read_description")
+__all__ = ("MODEL_TYPES", "ModelConfig", "ModelDescription", "read_description", "with_own_head")
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import EncoderConfig
 from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.gguf_layout import with_gguf_layout
+from aiomlc.models.config.output_head import has_own_head
 from aiomlc.models.families import (
     bert,
     cohere,
@@ -49,6 +50,7 @@ from aiomlc.models.families import (
     stablelm,
     starcoder2,
 )
+from aiomlc.models.parameters.tensor_names import hf_name
 from aiomlc.validation.model_files import load_errors, read_optional
 from aiomlc.validation.model_formats import describe_unsupported
 
@@ -133,7 +135,19 @@ def read_description(directory: Path) -> ModelDescription:
         raise ModelNotFoundError(f"{problem}: {hint}", path=directory)
 
     fields = Fields(values, path)
-    return ModelDescription(_parse(fields, fields), path, None)
+    return ModelDescription(with_own_head(_parse(fields, fields), directory), path, None)
+
+
+def with_own_head(config: ModelConfig, directory: Path) -> ModelConfig:
+    """Return the configuration of a Hugging Face directory as its tensors have it.
+
+    As in transformers, an output head that differs from the embedding is not tied to it.
+    """
+    if isinstance(config, EncoderConfig) or not config.tie_word_embeddings:
+        return config
+
+    names = [hf_name(config.model_type, name) for name in ("model.embed_tokens", "lm_head")]
+    return replace(config, tie_word_embeddings=not has_own_head(directory, *names))
 
 
 def _read_gguf_description(path: Path) -> ModelDescription:

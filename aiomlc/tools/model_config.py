@@ -130,6 +130,8 @@ def _decoder_fields(fields: Mapping[str, Any], config: DecoderConfig) -> dict[st
     }
     name = "rope_theta" if config.model_type in _OWN_ROPE_FIELD else "position_embedding_base"
     derived[name] = config.rope.theta
+    if fields.get("tie_word_embeddings") is not False and not config.tie_word_embeddings:
+        derived["tie_word_embeddings"] = False  # The head is in the weights.
     quantization = fields.get("quantization_config")
     if config.model_type in _FP8_BLOCKS and isinstance(quantization, Mapping):
         derived["weight_block_size"] = quantization.get("weight_block_size")

@@ -26,6 +26,7 @@ from aiomlc.models import (
     Parameter,
     decoder_parameters,
     encoder_parameters,
+    with_own_head,
 )
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.quantization import StoredQuantization
@@ -179,7 +180,7 @@ def read_hugging_face_config(directory: Path, model_type: str) -> ModelConfig:
     fields = Fields(values if model_type == "auto" else {**values, "model_type": model_type}, path)
     with load_errors(path):
         name = fields.choice("model_type", tuple(MODEL_TYPES))
-        config = MODEL_TYPES[name](fields)
+        config = with_own_head(MODEL_TYPES[name](fields), directory)
     if name in _UNSUPPORTED:
         raise BadRequestError(
             f"{path}: model_type {name!r} cannot be converted: MLC LLM stores its tensors "

@@ -8,8 +8,6 @@ from __future__ import annotations
 __all__ = ("PackedWeights", "prepare_weights")
 
 import hashlib
-import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,17 +21,12 @@ from aiomlc.models.parameters.packed_layout import LAYOUT_VERSION
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.weights.convert import Progress, convert_weights
 from aiomlc.weights.formats.directory import read_source
-from aiomlc.weights.formats.source import DTYPE_BYTES, Source, SourceTensor, load_error
+from aiomlc.weights.formats.source import Source, load_error
 from aiomlc.weights.plan import ConversionPlan, ParameterPlan, make_plan
 from aiomlc.weights.source_digests import SourceDigests, digest_sources, is_unchanged
 
-_log = logging.getLogger("aiomlc")
-
 (DATA_NAME,) = cache.WEIGHTS.files
 _KEY_DIGITS: Final = 32
-_EMBEDDINGS = ("embed_tokens.weight", "embed_in.weight")
-_HEADS = ("lm_head.weight", "embed_out.weight")
-_SAMPLE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,48 +84,7 @@ async def prepare_weights(
 
 def _plan(model: Path, parameters: tuple[PackedParameter, ...]) -> tuple[Source, ConversionPlan]:
     source = read_source(model)
-    plan = make_plan(parameters, source)
-    _warn_of_ignored_head(source, parameters)
-    return source, plan
-
-
-def _warn_of_ignored_head(source: Source, parameters: tuple[PackedParameter, ...]) -> None:
-    """Warn of an output head in the files that differs from the embedding used in its place."""
-    if source.is_mlc:
-        return
-
-    used = {name for parameter in parameters for name in parameter.sources}
-    embeddings = [name for name in source.tensors if name.endswith(_EMBEDDINGS)]
-    for name in source.tensors.keys() - used:
-        if name.endswith(_HEADS) and not any(
-            _is_same(source.tensors[name], source.tensors[embedding]) for embedding in embeddings
-        ):
-            _log.warning(
-                "%s: %s is ignored, since tie_word_embeddings is true, but it differs from the "
-                "embedding; set tie_word_embeddings to false in the config to use it",
-                source.tensors[name].path,
-                name,
-            )
-
-
-def _is_same(a: SourceTensor, b: SourceTensor) -> bool:
-    """Return whether two tensors are alike at their beginning and end."""
-    if (a.dtype, a.shape) != (b.dtype, b.shape):
-        return False
-
-    nbytes = DTYPE_BYTES.get(a.dtype, 1) * math.prod(a.shape)
-    last = max(0, nbytes - _SAMPLE_BYTES)
-    count = min(nbytes, _SAMPLE_BYTES)
-    return all(_read(a, start, count) == _read(b, start, count) for start in (0, last))
-
-
-def _read(tensor: SourceTensor, start: int, count: int) -> bytes:
-    try:
-        with tensor.path.open("rb") as file:
-            file.seek(tensor.offset + start)
-            return file.read(count)
-    except OSError as error:
-        raise load_error(f"cannot read: {error}", path=tensor.path, tensor=tensor.name) from None
+    return source, make_plan(parameters, source)
 
 
 def _key(parameters: tuple[PackedParameter, ...], source: Source, known: SourceDigests) -> str:

@@ -126,29 +126,3 @@ async def test_a_cache_directory_that_cannot_be_written_is_reported(model: Path)
         await prepare(model, make_params("q4"))
 
     assert caught.value.field == "AIOMLC_HOME"
-
-
-@pytest.mark.parametrize("head", ["another", "equal", "used", None])
-async def test_an_ignored_head_is_a_warning_if_it_is_not_the_embedding(
-    model: Path, caplog: pytest.LogCaptureFixture, head: str | None
-) -> None:
-    tensors = make_weights("bf16")
-    dtype, embedding = tensors.pop("embed.weight")
-    tensors["model.embed_tokens.weight"] = (dtype, embedding)
-    params = make_params("q4")
-    params[0]["sources"] = ["model.embed_tokens.weight"]
-    if head is not None:
-        values = embedding.copy()
-        values[-1, -1] += head != "equal"
-        tensors["lm_head.weight"] = (dtype, values)
-    if head == "used":
-        params.append(params[0] | {"name": "lm_head", "sources": ["lm_head.weight"]})
-    write_safetensors(model / "model.safetensors", tensors)
-
-    for _ in range(2):  # The second time with the cached weights.
-        caplog.clear()
-        await prepare(model, params)
-
-        warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-        assert len(warnings) == (head == "another")
-        assert all("lm_head.weight is ignored" in warning for warning in warnings)
