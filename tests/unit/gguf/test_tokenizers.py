@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tokenizers import trainers as training
 from aiomlc.errors import ModelLoadError
 from aiomlc.gguf.directory import read_model_object
 from aiomlc.gguf.model import read_gguf
+from aiomlc.gguf.pre_tokenizers import PRE_TOKENIZERS
 from aiomlc.gguf.text_files import read_tokenizer_json
 from tests.model.gguf_tokenizers import add_byte_level, add_sentence_piece
 from tests.unit.gguf.files import HARD_TEXTS, write_metadata
@@ -32,6 +34,14 @@ _TEKKEN = (
 _DEEPSEEK_V3 = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+_BLOOM = " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"
+_GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|"
+    r"'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
@@ -59,8 +69,19 @@ def _falcon() -> pre_tokenizers.PreTokenizer:
     )
 
 
+def _viking() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_BLOOM), "isolated"),
+            pre_tokenizers.Digits(individual_digits=True),
+            _bytes(use_regex=False),
+        ]
+    )
+
+
 #: As in the `tokenizer.json` of Llama 3, Qwen 2, GPT-2, OLMo, StarCoder, Command R, Falcon, Mistral
-#: Nemo and DeepSeek V3: the pre-tokenizer, and whether there is a normalizer to NFC.
+#: Nemo, DeepSeek V3 and LLM, Poro, Viking, Minerva, SuperBPE, Ling, Tiny Aya and Qwen 3.5: the
+#: pre-tokenizer, and whether there is a normalizer to NFC.
 _ORIGINALS = {
     "llama-bpe": (_split(_LLAMA3), False),
     "qwen2": (_split(_QWEN2), True),
@@ -73,6 +94,36 @@ _ORIGINALS = {
     "deepseek-v3": (
         _split(r"\p{N}{1,3}", "[一-龥\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK_V3),
         False,
+    ),
+    "deepseek-llm": (
+        _split(
+            "[\r\n]",
+            r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",
+            "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+            r"\s+$",
+            "[一-龥\u0800-一가-\ud7ff]+",
+            r"\p{N}+",
+        ),
+        False,
+    ),
+    "poro-chat": (_split(_BLOOM), False),
+    "viking": (_viking(), False),
+    "minerva-7b": (_digits(), False),
+    "superbpe": (_split(r"\p{N}+", r"(?=(\d{3})+(?!\d))"), False),
+    "bailingmoe": (
+        _split(
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+            r"|\s*[\r\n]|\s+(?!\S)|\s+"
+        ),
+        False,
+    ),
+    "tiny_aya": (_split(r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O), False),
+    "qwen35": (
+        _split(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+            r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        ),
+        True,
     ),
 }
 
@@ -386,3 +437,14 @@ def test_empty_and_repeated_tokens_are_not_used(tmp_path: Path) -> None:
     assert tokenizer.encode("ab").ids == [0, 2]
     assert tokenizer.decode([0, 1, 2, 3]) == "ab"
     assert tokenizer.get_vocab_size() == 4
+
+
+@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
+def test_every_pre_tokenizer_only_splits_text(pre: str) -> None:
+    described = json.loads(Tokenizer(models.BPE()).to_str())
+    sections = [each for each in PRE_TOKENIZERS[pre].sections if each["type"] != "ByteLevel"]
+    described["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": sections}
+    splitter = Tokenizer.from_str(json.dumps(described)).pre_tokenizer
+
+    for text in HARD_TEXTS:
+        assert "".join(word for word, _ in splitter.pre_tokenize_str(text)) == text
