@@ -10,7 +10,10 @@ from typing import Protocol, final
 from anyio.lowlevel import checkpoint
 
 from aiomlc.api.protocol.model import Model, ModelList
+from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import ModelNotFoundError
+from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.sampling_params import MODEL_DEFAULTS, PARAMETERS
 from aiomlc.validation.arguments import plain_str
 
 
@@ -22,7 +25,13 @@ class NamesModel(Protocol):
         """The name of the model, whether it is open or not."""
         ...
 
+    @property
+    def loaded_model(self) -> LoadedModel | None:
+        """The open decoder; None for an encoder, and while no model is open."""
+        ...
 
+
+@hides("describe")
 @final
 class AsyncModels:
     """`engine.models`."""
@@ -59,4 +68,21 @@ class AsyncModels:
         return served
 
     def _model(self) -> Model:
-        return Model(id=self._service.model_name, created=self._created)
+        return self.describe(self._service.model_name, self._created)
+
+    def describe(self, name: str, created: int) -> Model:
+        """Return the object of the model under a name, with what is known of an open model."""
+        model = self._service.loaded_model
+        if model is None:
+            return Model(id=name, created=created)
+
+        values = {name: getattr(model.default_options, name) for name in MODEL_DEFAULTS}
+        return Model(
+            id=name,
+            created=created,
+            max_model_len=model.context_window,
+            sampling_defaults={
+                name: getattr(PARAMETERS[name], "default", None) if value is None else value
+                for name, value in values.items()
+            },
+        )

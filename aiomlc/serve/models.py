@@ -80,7 +80,7 @@ class ServedModel:
 
     def description(self) -> Model:
         """Return OpenAI's object of the model."""
-        return Model(id=self.name, created=self._created)
+        return self.engine.models.describe(self.name, self._created)
 
 
 @final

@@ -17,6 +17,11 @@ class Model(WireModel):
     created: int  #: Unix time in seconds at which the engine was constructed.
     object: Literal["model"] = "model"
     owned_by: str = "aiomlc"
+    #: The most tokens of a sequence, prompt and answer; None for an encoder and until the model is
+    #: open.
+    max_model_len: int | None = None
+    #: The sampling parameters of a request that sets none; None as above.
+    sampling_defaults: dict[str, int | float] | None = None
 
 
 class ModelList(WireModel):

@@ -131,6 +131,11 @@ class EngineLifecycle:
         return session.model
 
     @property
+    def loaded_model(self) -> LoadedModel | None:
+        """The open decoder; None for an encoder, and while no model is open."""
+        return self._session.model if isinstance(self._session, ModelSession) else None
+
+    @property
     def model_name(self) -> str:
         """The name of the model, whether it is open or not; the same errors as `model`."""
         session = self._session

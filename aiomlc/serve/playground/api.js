@@ -4,10 +4,11 @@ import { readEvents } from "./events.js";
 
 /** An error of the server, or of the way to it, with a message for people. */
 export class ApiError extends Error {
-  constructor(message, status = 0) {
+  constructor(message, status = 0, code = null) {
     super(message);
     this.name = "ApiError";
     this.status = status; // 0 if there was no response.
+    this.code = code; // OpenAI's, if there is one.
   }
 }
 
@@ -29,10 +30,9 @@ export class Api {
     this.#getKey = getKey;
   }
 
-  /** Returns the ids of the models. */
+  /** Returns the models, as OpenAI's objects with what the server tells of them. */
   async models() {
-    const { data } = await this.#json("v1/models");
-    return data.map((model) => model.id);
+    return (await this.#json("v1/models")).data;
   }
 
   /** Returns the version of the server. */
@@ -104,5 +104,5 @@ async function errorOf(response) {
     wait > 0 ? `Try again in ${wait} s.` : "",
     messageOf(body) ?? (explanation ? "" : `The server answered with status ${status}.`),
   ];
-  return new ApiError(parts.filter(Boolean).join(" "), status);
+  return new ApiError(parts.filter(Boolean).join(" "), status, body?.error?.code);
 }

@@ -7,7 +7,7 @@ export const byId = (id) => document.getElementById(id);
  * Creates an element.
  *
  * `properties` are assigned to it, but `on` holds listeners by event, `data` and `attributes`
- * what their names say. Children are nodes or strings.
+ * what their names say. Children are nodes, strings or arrays of them.
  */
 export function create(tag, properties = {}, ...children) {
   const { on = {}, data = {}, attributes = {}, ...rest } = properties;
@@ -15,7 +15,8 @@ export function create(tag, properties = {}, ...children) {
   Object.assign(element.dataset, data);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   for (const [event, listener] of Object.entries(on)) element.addEventListener(event, listener);
-  element.append(...children);
+  // One by one: there may be more of them than a call can have arguments.
+  for (const child of children.flat()) element.append(child);
   return element;
 }
 

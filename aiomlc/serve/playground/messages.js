@@ -10,7 +10,9 @@ export function newMessage(role, content = "", fields = {}) {
     toolCalls: [],
     tokens: [], // Log-probabilities, if they were requested.
     state: "done", // "streaming", "done", "stopped" or "failed"
-    error: null,
+    error: null, // In words.
+    isTooLong: false, // Whether the error is that the context is full.
+    isForgotten: false, // Whether the model does not get to see it any more.
     finishReason: null,
     usage: null,
     firstToken: null, // Seconds from the request to the first delta.

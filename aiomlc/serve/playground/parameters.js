@@ -4,7 +4,7 @@ import { create, showFieldError } from "./dom.js";
 
 /**
  * `min` and `max` are inclusive, `above` is an exclusive lower limit, `initial` is the value that
- * a slider shows while the field is empty, and `slider` its `[lowest, highest, step]`.
+ * an empty field stands for unless the model has another one, and `slider` has its `[lowest, highest, step]`.
  */
 export const PARAMETERS = [
   { name: "temperature", label: "Temperature", min: 0, initial: 1, slider: [0, 2, 0.05], help: "Divides the logits; 0 always takes the likeliest token." },
@@ -31,6 +31,7 @@ export const ALTERNATIVES = { name: "top_logprobs", label: "Alternatives", min: 
 /** The field of a parameter: a number, and a slider for those with a useful range. */
 export class NumberField {
   #parameter;
+  #default; // What an empty field stands for, if that is a number.
   #input;
   #slider = null;
   #error;
@@ -38,6 +39,7 @@ export class NumberField {
   constructor(parameter) {
     const { name, label, slider, help, unit } = parameter;
     this.#parameter = parameter;
+    this.#default = parameter.initial;
     this.#input = create("input", {
       id: name, type: "number", step: "any", placeholder: "default",
       inputMode: parameter.min >= 0 && parameter.integer ? "numeric" : "text",
@@ -64,6 +66,13 @@ export class NumberField {
     return this.#input.value === "" ? null : this.#input.valueAsNumber;
   }
 
+  /** Shows the value that an empty field stands for; undefined if that is not known. */
+  showDefault(value) {
+    this.#default = value ?? this.#parameter.initial;
+    this.#input.placeholder = value === undefined ? "default" : String(value);
+    this.#changed();
+  }
+
   reset() {
     this.#input.value = "";
     this.#changed();
@@ -86,7 +95,7 @@ export class NumberField {
   #changed() {
     const value = this.#input.valueAsNumber;
     this.element.toggleAttribute("data-unset", Number.isNaN(value));
-    if (this.#slider) this.#slider.value = Number.isNaN(value) ? this.#parameter.initial : value;
+    if (this.#slider) this.#slider.value = Number.isNaN(value) ? this.#default : value;
     showFieldError(this.#input, this.#error, this.#problem());
   }
 

@@ -19,9 +19,11 @@ export class Settings {
   #alternatives = new NumberField(ALTERNATIVES);
   #tools;
   #schema;
+  #onChange;
 
   /** `onChange()` is called when it may have changed which tabs take effect. */
   constructor(onChange) {
+    this.#onChange = onChange;
     const fields = PARAMETERS.map((parameter) => [parameter.name, new NumberField(parameter)]);
     const more = MORE_PARAMETERS.map((parameter) => [parameter.name, new NumberField(parameter)]);
     this.#numbers = [...fields, ...more];
@@ -48,6 +50,16 @@ export class Settings {
 
   get systemPrompt() {
     return byId("system-prompt").value.trim();
+  }
+
+  set systemPrompt(text) {
+    byId("system-prompt").value = text;
+    this.#onChange();
+  }
+
+  /** Shows the values that a model has for the fields that are empty, as far as they are known. */
+  showDefaults(defaults) {
+    for (const [name, field] of this.#numbers) field.showDefault(defaults?.[name]);
   }
 
   /** The ids of the tabs whose settings are part of the next request. */

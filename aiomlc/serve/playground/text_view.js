@@ -1,69 +1,45 @@
-/** Rendering of a model's text: paragraphs and fenced code blocks. */
+/** Rendering of text: Markdown, or paragraphs and fenced code blocks. */
 
 import { button, create, setText } from "./dom.js";
+import { blockNode, parseBlocks, splitFences } from "./markdown.js";
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})([^`\n]*)$/;
+const sources = new WeakMap(); // What each block on the page was made from.
 
-/** Splits text into `{kind: "text" | "code", text, language}`; the last fence may be open. */
-export function splitFences(text) {
-  const segments = [];
-  let lines = [];
-  let fence = null; // The characters that close the code block.
-  let language = "";
-  const end = (kind) => {
-    const joined = lines.join("\n");
-    if (kind === "code" || joined.trim()) {
-      segments.push({ kind, language, text: kind === "code" ? joined : joined.trim() });
-    }
-    lines = [];
-  };
-  for (const line of text.split("\n")) {
-    const match = FENCE.exec(line);
-    if (fence === null && match) {
-      end("text");
-      [, fence] = match;
-      language = match[2].trim();
-    } else if (fence !== null && match?.[1].startsWith(fence) && !match[2].trim()) {
-      end("code");
-      fence = null;
-    } else {
-      lines.push(line);
-    }
-  }
-  end(fence === null ? "text" : "code");
-  return segments;
-}
-
-/** Shows text in a container, and touches only what has changed since the last call. */
-export function renderText(container, text) {
-  const segments = splitFences(text);
-  segments.forEach((segment, index) => {
+/**
+ * Shows text in a container, and touches only what has changed since the last call.
+ *
+ * Models write Markdown; what people and tools write is shown as it is, but for code blocks.
+ */
+export function renderText(container, text, { isMarkdown = false } = {}) {
+  const blocks = isMarkdown ? parseBlocks(text) : splitFences(text);
+  blocks.forEach((block, index) => {
     const current = container.children[index];
-    if (current?.dataset.kind === segment.kind) return updateSegment(current, segment);
-    const created = createSegment(segment);
-    if (current) current.replaceWith(created);
-    else container.append(created);
+    if (current && sources.get(current) === block.source) return;
+    if (block.kind === "code" && current?.classList.contains("code-block")) updateCode(current, block);
+    else if (current) current.replaceWith(createBlock(block));
+    else container.append(createBlock(block));
+    sources.set(container.children[index], block.source);
   });
-  while (container.children.length > segments.length) container.lastElementChild.remove();
+  while (container.children.length > blocks.length) container.lastElementChild.remove();
 }
 
-function createSegment(segment) {
-  const data = { kind: segment.kind };
-  if (segment.kind === "text") return create("p", { data, textContent: segment.text });
+function createBlock(block) {
+  return block.kind === "plain" ? create("p", { textContent: block.source }) : blockNode(block, createCode);
+}
 
-  const code = create("code", { textContent: segment.text });
+function createCode(block) {
+  const code = create("code", { textContent: block.text });
   return create(
     "div",
-    { className: "code-block", data },
-    create("div", {}, create("span", { textContent: segment.language || "code" }), copyButton(() => code.textContent)),
+    { className: "code-block" },
+    create("div", {}, create("span", { textContent: block.language || "code" }), copyButton(() => code.textContent)),
     create("pre", { tabIndex: 0, attributes: { "aria-label": "Code", role: "region" } }, code),
   );
 }
 
-function updateSegment(element, segment) {
-  if (segment.kind === "text") return setText(element, segment.text);
-  setText(element.querySelector("span"), segment.language || "code");
-  setText(element.querySelector("code"), segment.text);
+function updateCode(element, block) {
+  setText(element.querySelector("span"), block.language || "code");
+  setText(element.querySelector("code"), block.text);
 }
 
 /** Returns a button that copies text; it is hidden where the browser has no clipboard. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,8 @@ from openai.types.responses import Response as OpenAIResponse
 
 from aiomlc import AsyncMLCEngine, EngineConfig, ModelLoadError
 from aiomlc.serve import ServerOptions, create_app
+from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.sampling_params import SamplingParams
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
 from tests.unit.serve.asgi import CHAT, events_of, http_client, serving, text_of
 
@@ -145,6 +148,32 @@ async def test_models_are_listed_and_retrieved_by_name() -> None:
     assert models["data"] == [model]
     assert model["id"] == "fake"
     assert missing.status_code == 404
+
+
+async def test_an_open_model_tells_its_context_and_the_defaults_in_force() -> None:
+    async def load(*arguments: Any, **options: Any) -> LoadedModel:  # noqa: ANN401
+        loaded = await fake_loader(FakeCore())(*arguments, **options)
+        assert isinstance(loaded, LoadedModel)
+        return replace(loaded, default_options=SamplingParams(temperature=0.3, top_k=5))
+
+    engine = AsyncMLCEngine(loader=load)
+    async with http_client(create_app(engine, ServerOptions(load="demand"))) as client:
+        before = (await client.get("/v1/models")).json()["data"][0]
+        await engine.metrics()
+        [model] = (await client.get("/v1/models")).json()["data"]
+        engine.terminate()
+
+    assert before.get("max_model_len") is before.get("sampling_defaults") is None
+    assert model["max_model_len"] > 0
+    assert model["sampling_defaults"] == {
+        "temperature": 0.3,
+        "top_p": 1.0,
+        "top_k": 5,
+        "min_p": 0.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "repetition_penalty": 1.0,
+    }
 
 
 async def test_a_server_of_one_model_accepts_any_name() -> None:
