@@ -9,22 +9,35 @@ const NEAR_END = 48; // Pixels from the end within which the page follows the te
 /**
  * A conversation with a model.
  *
- * `readSettings()` returns `{fields, systemPrompt}` of the next request, or null if a setting is
- * invalid, which it has shown.
+ * `readSettings()` returns `{fields, systemPrompt, contextLength}` of the next request, or null if a setting is
+ * invalid, which it has shown; the length is null if it is not known. `onStateChange()` is called after each change
+ * but the chunks of an answer, and `restart()` begins a new chat.
  */
 export class Chat {
   #api;
   #readSettings;
   #onStateChange;
+  #restart;
   #views = [];
   #abort = null; // Of the request that is running.
   #frame = 0;
   #isFollowing = true; // Whether the page stays at the end of the conversation.
 
-  constructor(api, readSettings, onStateChange) {
+  constructor(api, { readSettings, onStateChange, restart }) {
     this.#api = api;
     this.#readSettings = readSettings;
     this.#onStateChange = onStateChange;
+    this.#restart = restart;
+  }
+
+  get messages() {
+    return this.#views.map((view) => view.message);
+  }
+
+  /** The tokens of the latest prompt and its answer; null if there is no answer. */
+  get usedTokens() {
+    const usage = this.messages.findLast((message) => message.usage)?.usage;
+    return usage ? usage.prompt_tokens + usage.completion_tokens : null;
   }
 
   get isEmpty() {
@@ -50,10 +63,12 @@ export class Chat {
     this.#abort = null;
   }
 
-  clear() {
+  /** Shows other messages in place of the present ones. */
+  load(messages) {
     this.stop();
     this.#truncate(0);
-    this.#announce("New chat.");
+    for (const message of messages) this.#append(message);
+    this.#announce(messages.length > 0 ? "Opened the chat." : "New chat.");
     this.#onStateChange();
   }
 
@@ -64,19 +79,41 @@ export class Chat {
     this.#generate(settings);
   }
 
-  #edit(message, text) {
+  /** Changes a message; what follows a question or a result of a tool is generated again. */
+  #edit(message, { content, toolCalls }) {
     if (message.role === "assistant") {
-      Object.assign(message, { content: text, tokens: [] });
+      Object.assign(message, { content, toolCalls, tokens: [] });
       this.#replace(message);
+      this.#onStateChange();
       return true;
     }
+    const isQuestion = message.role === "user";
     const settings = this.#readSettings();
-    if (!settings || !text.trim()) return false;
+    if (!settings || (isQuestion && !content.trim())) return false;
     this.stop();
-    this.#truncate(this.#indexOf(message));
-    this.#append(newMessage("user", text));
+    message.content = content;
+    // The results of other calls of the same answer stay.
+    const messages = this.messages;
+    const next = messages.findIndex((each, index) => index > messages.indexOf(message) && (isQuestion || each.role !== "tool"));
+    this.#truncate(next < 0 ? messages.length : next);
+    this.#replace(message);
     this.#generate(settings);
     return true;
+  }
+
+  /** Whether there is a question before the last one that the model still gets. */
+  #canForget() {
+    return this.messages.filter((message) => message.role === "user" && !message.isForgotten).length > 1;
+  }
+
+  /** Has the model forget the oldest question and what belongs to it, and answers the last one again. */
+  #forgetOldest(answer) {
+    const messages = this.messages;
+    const isStart = ({ role, isForgotten }) => role === "user" && !isForgotten;
+    const oldest = messages.findIndex(isStart);
+    const next = messages.findIndex((message, index) => index > oldest && isStart(message));
+    for (const message of messages.slice(0, next)) message.isForgotten = true;
+    this.#regenerate(answer);
   }
 
   #sendResults(message, results) {
@@ -89,8 +126,8 @@ export class Chat {
     this.#generate(settings);
   }
 
-  async #generate({ fields, systemPrompt }) {
-    const history = this.#views.map((view) => view.message);
+  async #generate({ fields, systemPrompt, contextLength }) {
+    const history = this.messages;
     const message = newMessage("assistant", "", { state: "streaming" });
     const request = { ...fields, messages: toRequest(history.filter(isSent), systemPrompt) };
     const abort = new AbortController();
@@ -106,7 +143,10 @@ export class Chat {
     } catch (error) {
       message.state = abort.signal.aborted ? "stopped" : "failed";
       if (!abort.signal.aborted) message.error = error.message;
+      message.isTooLong = error.code === "context_length_exceeded";
     }
+    const used = (message.usage?.prompt_tokens ?? 0) + (message.usage?.completion_tokens ?? 0);
+    if (message.finishReason === "length" && contextLength && used >= contextLength) message.isTooLong = true;
     if (this.#abort === abort) this.#abort = null; // It may be that of another request by now.
     this.#finish(message);
   }
@@ -144,7 +184,10 @@ export class Chat {
 
   #createView(message) {
     return new MessageView(message, {
-      edit: (edited, text) => this.#edit(edited, text),
+      edit: (edited, changes) => this.#edit(edited, changes),
+      canForget: () => this.#canForget(),
+      forgetOldest: (answer) => this.#forgetOldest(answer),
+      restart: this.#restart,
       regenerate: (answer) => this.#regenerate(answer),
       sendResults: (answer, results) => this.#sendResults(answer, results),
     });
@@ -213,6 +256,7 @@ export function focusPrompt() {
 
 /** An answer that failed before its first text is not part of the conversation. */
 function isSent(message) {
+  if (message.isForgotten) return false;
   return message.role !== "assistant" || message.content || message.toolCalls.length > 0;
 }
 

@@ -188,8 +188,10 @@ function cells(line) {
 }
 
 function tableNode({ header, rows, aligns }) {
+  const width = Math.max(aligns.length, ...rows.map((texts) => texts.length)); // No text is left out.
   const row = (tag, texts) =>
-    create("tr", {}, aligns.map((align, index) => create(tag, { data: { align } }, inlineNodes(texts[index] ?? ""))));
+    create("tr", {}, Array.from({ length: width }, (_, index) =>
+      create(tag, { data: { align: aligns[index] ?? "left" } }, inlineNodes(texts[index] ?? ""))));
   const table = create(
     "table", {}, create("thead", {}, row("th", header)), create("tbody", {}, rows.map((texts) => row("td", texts))),
   );

@@ -46,11 +46,16 @@ export class ToolCallsView {
   }
 }
 
-/** Returns JSON with indentation; what is not (yet) JSON stays as it is. */
-function indented(json) {
+export function isJson(text) {
   try {
-    return JSON.stringify(JSON.parse(json), null, 2);
+    JSON.parse(text);
+    return true;
   } catch {
-    return json;
+    return false;
   }
+}
+
+/** Returns JSON with indentation; what is not (yet) JSON stays as it is. */
+export function indented(json) {
+  return isJson(json) ? JSON.stringify(JSON.parse(json), null, 2) : json;
 }

@@ -35,7 +35,7 @@ def open_page(
     expect(page.get_by_role("combobox", name="Model")).to_be_enabled()
     yield page
     context.close()
-    assert problems == []
+    assert problems == [], problems
 
 
 def _problem(kind: str, text: str) -> list[str]:

@@ -23,6 +23,7 @@ def fill_page(page: Page) -> None:
     deltas: list[dict[str, object]] = [
         {"reasoning_content": "Hm."},
         {"content": f"A {'long' * 40} word.\n```\n{'code ' * 60}\n```\nThe end."},
+        {"content": "\n# Title\n> `quoted`\n\n[link](https://example.com)\n\n|a|\n|-|\n|1|"},
         {"tool_calls": [{"index": 0, "id": "1", "function": {"name": "f", "arguments": "{}"}}]},
     ]
     reply(page, event_stream(deltas))
