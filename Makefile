@@ -74,7 +74,7 @@ $(VENV)/tools: $(BIN)/python pyproject.toml
 	@touch $@
 
 $(VENV)/installed: $(VENV)/tools pyproject.toml $(NATIVE_SOURCES)
-	@echo "Building the native core, which takes a few minutes."
+	@$(MAKE) --no-print-directory compile
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation -C build-dir=$(NATIVE) \
 	  -C build.targets=aiomlc --editable '.[serve,trio]'
 	@touch $@
@@ -89,9 +89,11 @@ $(VENV)/dev: $(VENV)/tools pyproject.toml $(NATIVE_SOURCES)
 	$(MAKE) $(VENV)/installed
 	@touch $@
 
+# ninja shows how far the build is, as pip would not.
 compile: $(VENV)/tools
-	$(CMAKE) -S native -B $(NATIVE) $(CMAKE_OPTIONS) -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" >/dev/null
-	$(BIN)/cmake --build $(NATIVE) --target aiomlc
+	@echo "Building the native core, which takes a few minutes."
+	@$(CMAKE) -S native -B $(NATIVE) $(CMAKE_OPTIONS) -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" >/dev/null
+	@NINJA_STATUS="%f of %t built, %e s: " $(BIN)/cmake --build $(NATIVE) --target aiomlc
 
 $(VENV)/lint: $(VENV)/dev pyproject.toml
 	$(BIN)/pip install --quiet --group lint --group docs build
