@@ -98,7 +98,13 @@ class EngineConfig:
     model: str | None = None  #: Set by the engine.
     mode: Mode | None = None  #: Set by the engine.
     #: The quantization of a Hugging Face directory; None means the loader's default.
-    quantization: Annotated[str | None, Choice(QUANTIZATION_NAMES)] = None
+    quantization: Annotated[
+        str | None,
+        Choice(
+            QUANTIZATION_NAMES,
+            "'q4f16_1', 'q0f32', 'q0f16', 'q0bf16', else the format that the files have",
+        ),
+    ] = None
     kv_cache_page_size: int = PAGE_SIZE
     #: The dtype of the KV cache; "auto" is float16, or float32 for `q0f32`.
     kv_cache_dtype: KVCacheType = "auto"

@@ -21,16 +21,17 @@ from aiomlc.cli.convert_command import convert
 from aiomlc.cli.doctor_command import doctor
 from aiomlc.cli.failures import exit_code_of
 from aiomlc.cli.gen_config_command import gen_config
-from aiomlc.cli.help import GroupedCommand
+from aiomlc.cli.help import GroupedCommand, ProgramGroup
 from aiomlc.cli.models_command import list_, pull, rm
 from aiomlc.cli.plan_command import plan
 from aiomlc.cli.serve_command import serve
+from aiomlc.cli.show_command import show
 from aiomlc.cli.standard_streams import discard_output, prepare_streams, set_sigpipe_action
 from aiomlc.errors import AiomlcError
 
 app: typer.Typer = typer.Typer(
     name="aiomlc",
-    add_completion=False,
+    cls=ProgramGroup,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # Its tables cut long names off in a narrow terminal.
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -39,6 +40,7 @@ app.command()(chat)
 app.command(cls=GroupedCommand)(serve)
 app.command()(batch)
 app.command()(plan)
+app.command()(show)
 app.command("compile")(compile_)
 app.command()(convert)
 app.command("convert_weight", hidden=True)(convert)  # MLC LLM's name.

@@ -10,7 +10,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from aiomlc.cli.failures import CommandError, report_failures
-from aiomlc.cli.options import Debug, KVCacheDtype, Quantization
+from aiomlc.cli.options import (
+    Debug,
+    KVCacheDtype,
+    Model,
+    NamedModel,
+    Quantization,
+    one_model,
+)
 from aiomlc.config import EngineConfig, Mode
 
 
@@ -19,11 +26,9 @@ def batch(  # noqa: PLR0913 - one parameter per option.
         Path, typer.Argument(metavar="REQUESTS", help="Requests in OpenAI's batch format.")
     ],
     answers: Annotated[Path, typer.Argument(metavar="ANSWERS", help="Where answers are appended.")],
+    model: Model = None,
     *,
-    model: Annotated[
-        str | None,
-        typer.Option(help="A directory or a repository; by default the bundled model."),
-    ] = None,
+    named_model: NamedModel = None,
     embedding_model: Annotated[
         str | None, typer.Option(help="An encoder; requests then name their model.")
     ] = None,
@@ -62,7 +67,7 @@ def batch(  # noqa: PLR0913 - one parameter per option.
             BatchSettings(
                 requests=requests,
                 answers=answers,
-                model=model,
+                model=one_model(model, named_model),
                 embedding_model=embedding_model,
                 max_in_flight=max_in_flight,
                 config=EngineConfig(**fields),

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from aiomlc.cli.failures import CommandError, report_failures
-from aiomlc.cli.options import Debug, Model, Quantization
+from aiomlc.cli.options import Debug, Model, NamedModel, Quantization, one_model
 from aiomlc.cli.tables import format_table
 from aiomlc.config import EngineConfig, Mode
 
@@ -30,6 +30,7 @@ _FAILED = 1
 def bench(  # noqa: PLR0913 - one parameter per option.
     model: Model = None,
     *,
+    named_model: NamedModel = None,
     url: Annotated[
         str | None,
         typer.Option(help="A server, such as http://127.0.0.1:8000/v1, in place of the library."),
@@ -69,6 +70,7 @@ def bench(  # noqa: PLR0913 - one parameter per option.
             fixed_length=fixed_length,
             seed=seed,
         )
+        model = one_model(model, named_model)
         if url is not None:
             _check_url(url)
             result = anyio.run(_load_server, url, api_key, model, load)

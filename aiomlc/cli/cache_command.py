@@ -12,7 +12,7 @@ import typer
 
 from aiomlc.cli.failures import CommandError, report_failures
 from aiomlc.cli.options import Debug
-from aiomlc.cli.tables import format_bytes, format_table, format_time
+from aiomlc.cli.tables import fit_table, format_bytes, format_time
 
 if TYPE_CHECKING:
     from aiomlc.cache import ListedEntry, StoredEntry
@@ -40,7 +40,7 @@ def list_(*, debug: Debug = False) -> None:
         limit = cache_limit()
         entries = list_entries()
         if entries:
-            typer.echo(format_table([_HEADER, *map(_row, entries)]))
+            typer.echo(fit_table([_HEADER, *map(_row, entries)], column=1))
         size = format_bytes(sum(entry.stored.nbytes for entry in entries))
         bound = "" if limit is None else f" of {format_bytes(limit)}"
         typer.echo(f"{size}{bound} in {cache_home()}")

@@ -70,10 +70,11 @@ def chat(  # noqa: PLR0913 - one parameter per option.
             if model is None or " " not in model:
                 raise
 
-            message = f"{error}; the first argument is the model; give a question with -p"
+            reason = "the first argument is the model; give a question with -p"
             if isinstance(error, CommandError):
-                raise CommandError(message) from error
+                raise CommandError(f"the prompt is empty: {reason}") from error
 
+            message = f"{error}; {reason}"
             raise ModelNotFoundError(message, path=error.path, field=error.field) from error
 
 

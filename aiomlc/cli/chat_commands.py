@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatCommands", "is_command")
+__all__ = ("ChatCommands", "is_command", "is_farewell")
 
 import re
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _NAME_AND_VALUE = re.compile(r"\s*\w+[\s=]")  # The value may still be missing.
 _KEYS = """\
 Ctrl-C stops an answer, Ctrl-D leaves. Alt-Enter begins a new line, Tab completes a command.
 Pasted lines are one question, and so are lines between two \"\"\".
-A line that begins with a space is a question, even if / follows."""
+A line that begins with a space is a question, even if / follows; exit and quit leave, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,11 @@ def is_command(line: str) -> bool:
     return _COMMAND.fullmatch(line) is not None
 
 
+def is_farewell(line: str) -> bool:
+    """Return whether a line is a word that leaves Python's and other prompts."""
+    return line in ("exit", "quit", "exit()", "quit()")
+
+
 @final
 class ChatCommands:
     """The commands of a chat.
@@ -75,6 +80,7 @@ class ChatCommands:
         session: The chat.
         screen: Shows the results.
         statistics: Returns the figures of the engine.
+        describe_model: Returns what `/show` says of the model.
         answer_again: Answers the last question again.
         defaults: The sampling parameters of the model's files.
     """
@@ -85,6 +91,7 @@ class ChatCommands:
         screen: Screen,
         *,
         statistics: Callable[[], CoreStatistics],
+        describe_model: Callable[[], str],
         answer_again: Callable[[], None],
         defaults: SamplingParams,
     ) -> None:
@@ -92,12 +99,17 @@ class ChatCommands:
         self._defaults = defaults
         self._screen = screen
         self._statistics = statistics
+        self._describe_model = describe_model
         commands = [
             _Command(("/help", "/?"), self._help, "show this list"),
             _Command(("/set",), self._set, "change a sampling parameter, or list", "[NAME VALUE]"),
+            _Command(("/system",), self._system, "change the system message, or show it", "[TEXT]"),
+            _Command(("/show",), self._show, "show the model and the system message"),
             _Command(("/stats",), self._stats, "show the figures of the engine"),
             _Command(("/clear", "/reset"), self._clear, "begin a new conversation"),
-            _Command(("/regen",), lambda _: answer_again(), "answer the last question again"),
+            _Command(
+                ("/regen", "/retry"), lambda _: answer_again(), "answer the last question again"
+            ),
             _Command(("/save",), self._save, "save the conversation", "FILE"),
             _Command(("/load",), self._load, "continue a saved conversation", "FILE"),
             _Command(("/bye", "/quit", "/exit"), self._leave, "leave the chat"),
@@ -162,6 +174,16 @@ class ChatCommands:
             effective, source = effective_value(name, value, self._defaults)
             of_whom = "" if source == SET else f" ({source})"
             self._screen.show(f"{name} = {effective}{of_whom}")
+
+    def _system(self, argument: str) -> None:
+        conversation = self._session.conversation
+        if argument:  # Two quotes are no text.
+            conversation.system = argument.strip("\"'") and argument
+        self._screen.show(f"system: {conversation.system or 'none'}")
+
+    def _show(self, _: str) -> None:
+        self._screen.show(self._describe_model())
+        self._system("")
 
     def _stats(self, _: str) -> None:
         conversation, window = self._session.conversation, self._session.context_window

@@ -1,12 +1,27 @@
-"""The help of a command with many options."""
+"""The help of a command with many options, and of names that other programs have."""
 
 from __future__ import annotations
 
-__all__ = ("GroupedCommand",)
+__all__ = ("GroupedCommand", "ProgramGroup")
 
+from collections.abc import Mapping
 from typing import Any, final
 
-from typer.core import TyperArgument, TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+
+# What a command of another program does here.
+_OTHERS: Mapping[str, str] = {
+    "run": "chat",
+    "generate": "chat -p",
+    "ps": "list",
+    "ls": "list",
+    "remove": "rm",
+    "download": "pull",
+    "info": "show",
+    "create": "convert",
+    "quantize": "convert",
+    "help": "--help",
+}
 
 
 @final
@@ -28,3 +43,15 @@ class GroupedCommand(TyperCommand):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+@final
+class ProgramGroup(TyperGroup):
+    """The commands of the program; one of another program is answered with what does it here."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own click.
+        """Return the command that the arguments name."""
+        if self.get_command(ctx, args[0]) is None and args[0] in _OTHERS:
+            ctx.fail(f"No such command {args[0]!r}: use aiomlc {_OTHERS[args[0]]}")
+
+        return super().resolve_command(ctx, args)

@@ -14,7 +14,7 @@ import typer
 
 from aiomlc.cli.failures import CommandError, report_failures
 from aiomlc.cli.options import Debug
-from aiomlc.cli.tables import format_bytes, format_table, format_time
+from aiomlc.cli.tables import fit_table, format_bytes, format_table, format_time
 
 if TYPE_CHECKING:
     from aiomlc.sources.cached_models import CachedModel
@@ -54,7 +54,7 @@ def list_(*, as_json: _Json = False, debug: Debug = False) -> None:
             typer.echo(_to_json(models))
         else:
             if models:
-                typer.echo(format_table([_HEADER, *map(_row, models)]))
+                typer.echo(fit_table([_HEADER, *map(_row, models)], column=0))
             typer.echo(f"{format_bytes(sum(model.nbytes for model in models))} in all")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiomlc.cli.failures import CommandError, report_failures
 from aiomlc.cli.option_records import takes_options
-from aiomlc.cli.options import Debug, Model
+from aiomlc.cli.options import Debug, Model, NamedModel, one_model
 from aiomlc.cli.serve_options import AccessOptions, EngineOptions, LimitOptions, ListenOptions
 
 # The packages of the server, and the extras that have them.
@@ -16,9 +16,10 @@ _EXTRAS = {"starlette": "serve", "uvicorn": "serve", "hypercorn": "hypercorn", "
 
 
 @takes_options
-def serve(
+def serve(  # noqa: PLR0913 - the options are in records.
     model: Model = None,
     *,
+    named_model: NamedModel = None,
     listen: ListenOptions,
     engines: EngineOptions,
     access: AccessOptions,
@@ -37,7 +38,7 @@ def serve(
             # Imported here because the import of the engine would slow down --help.
             from aiomlc.cli.serve_process import ServeSettings, run_server
 
-            run_server(ServeSettings(model=model, **settings))
+            run_server(ServeSettings(model=one_model(model, named_model), **settings))
         except ModuleNotFoundError as error:
             if error.name not in _EXTRAS:
                 raise

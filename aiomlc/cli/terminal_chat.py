@@ -12,13 +12,14 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.cache import cache_home
-from aiomlc.cli.chat_commands import ChatCommands, is_command
+from aiomlc.cli.chat_commands import ChatCommands, is_command, is_farewell
 from aiomlc.cli.chat_session import ChatSession
 from aiomlc.cli.figures import ResponseFigures
 from aiomlc.cli.history import History
@@ -86,6 +87,7 @@ def run_chat(settings: ChatSettings, prompt: str | None, status: StatusLine) -> 
             session,
             screen,
             statistics=engine.statistics,
+            describe_model=partial(_describe_model, engine),
             defaults=_model_defaults(engine),
         )
         if question is not None:
@@ -127,6 +129,16 @@ def _model_defaults(engine: AsyncMLCEngine) -> SamplingParams:
     return find_model(engine.engine_config.model).sampling_defaults()
 
 
+def _describe_model(engine: AsyncMLCEngine) -> str:
+    if engine.memory_plan is None:  # Of mock://echo.
+        return _banner(engine)
+
+    from aiomlc.cli.model_summary import format_summary, summarize_model
+    from aiomlc.runtime.loading.model_directory import find_model
+
+    return format_summary(summarize_model(find_model(engine.engine_config.model)))
+
+
 def _banner(engine: AsyncMLCEngine) -> str:
     plan = engine.memory_plan
     if plan is None:  # Of mock://echo.
@@ -148,6 +160,7 @@ class TerminalChat:
         screen: Screen,
         *,
         statistics: Callable[[], CoreStatistics],
+        describe_model: Callable[[], str],
         defaults: SamplingParams,
     ) -> None:
         self._portal = portal
@@ -157,6 +170,7 @@ class TerminalChat:
             session,
             screen,
             statistics=statistics,
+            describe_model=describe_model,
             answer_again=self._answer_again,
             defaults=defaults,
         )
@@ -198,6 +212,8 @@ class TerminalChat:
         try:
             if is_command(line):
                 self._commands.run(line.strip())
+            elif is_farewell(line):
+                raise EOFError
             elif line.strip():
                 self.answer(line.strip())
         except KeyboardInterrupt:  # Stopped the answer, not the program.

@@ -75,7 +75,9 @@ def publish(staged: cache.Staged, job: CompileJob) -> CompiledLibrary:
     Raises:
         ModelLoadError: If the cache cannot be written.
     """
-    info = {"model": job.config.model_type, "quantization": job.quantization}
+    config = job.config
+    shape = f"{config.model_type}, {config.num_hidden_layers} layers of {config.hidden_size:,}"
+    info = {"model": shape, "quantization": job.quantization}
     return _library(cache.publish(staged, library_key(job), info, from_thread.check_cancelled))
 
 

@@ -87,11 +87,19 @@ class Choice:
     """One of several strings, which also come from files, so that their type is `str`."""
 
     values: tuple[str, ...]
+    described: str | None = None  #: How a message names them, if it shall not list them all.
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> Any:  # noqa: ANN401
         from pydantic_core import core_schema
 
-        return _nullable(source, core_schema.literal_schema(list(self.values)))
+        schema: Any = core_schema.literal_schema(list(self.values))
+        if self.described is not None:
+            context = {"expected": self.described}
+            schema = core_schema.custom_error_schema(
+                schema, "literal_error", custom_error_context=context
+            )
+
+        return _nullable(source, schema)
 
 
 @dataclass(frozen=True, slots=True)

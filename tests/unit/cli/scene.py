@@ -97,6 +97,7 @@ class Scene:
             self.session,
             screen,
             statistics=self.engine.statistics,
+            describe_model=lambda: "a fake model",
             defaults=SamplingParams(temperature=0.7),
         )
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import signal
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -18,7 +21,10 @@ from aiomlc.api.session.loader import Loader
 from aiomlc.cli import terminal_chat
 from aiomlc.cli.app import app
 from aiomlc.cli.screen import Screen
+from aiomlc.cli.tables import fit_table
+from aiomlc.config import BUNDLED_MODEL
 from aiomlc.testing import FakeCore, fake_loader
+from tests.unit.cli.scene import FakeTerminal
 
 
 async def truncated_weights(*_: object, **__: object) -> NoReturn:
@@ -81,6 +87,73 @@ def test_a_question_in_place_of_the_model_is_explained() -> None:
     assert result.exit_code == 1
     assert "the first argument is the model; give a question with -p" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_question_in_place_of_the_model_without_another_is_explained_once() -> None:
+    result = CliRunner().invoke(app, ["chat", "Who are you?"])
+
+    expected = "the prompt is empty: the first argument is the model; give a question with -p"
+    assert (result.exit_code, result.stderr) == (2, f"aiomlc: {expected}\n")
+
+
+def test_a_command_of_another_program_is_answered_with_ours() -> None:
+    result = CliRunner().invoke(app, ["run", "llama3"])
+
+    assert result.exit_code == 2
+    assert "No such command 'run': use aiomlc chat" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["chat", "serve", "plan", "show", "bench", "batch a b"])
+def test_every_command_takes_a_model_by_position_and_by_name(command: str) -> None:
+    arguments = command.split()
+    result = CliRunner().invoke(app, [*arguments, "one", "--model", "two"], input="Hi")
+
+    assert result.exit_code == 2
+    assert "give the model as an argument or by --model, not both" in result.stderr
+
+
+def test_the_shell_completes_commands() -> None:
+    variables = {"COMP_WORDS": "aiomlc ba", "COMP_CWORD": "1", "_AIOMLC_COMPLETE": "complete_bash"}
+    result = CliRunner().invoke(app, [], env=variables, prog_name="aiomlc")
+
+    assert result.stdout == "batch\n"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 200])
+def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    rows = [("kind", "model"), ("weights", f"/home/{'user/' * 30}model"), ("libraries", "llama")]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout", FakeTerminal(is_terminal=True))
+
+    lines = fit_table(rows, column=1).splitlines()
+
+    assert max(map(len, lines)) <= columns
+    assert lines[1].endswith("/model")
+    assert ("…" in lines[1]) == (columns < 180)
+
+
+def test_an_unknown_quantization_names_those_to_choose_from() -> None:
+    result = CliRunner().invoke(app, ["chat", "-p", "Hi", "--quantization", "q9"])
+
+    assert result.exit_code == 2
+    assert "--quantization must be one of 'q4f16_1', 'q0f32', 'q0f16', 'q0bf16'" in result.stderr
+    assert "awq" not in result.stderr
+
+
+def test_a_model_is_shown_from_its_files(tmp_path: Path) -> None:
+    for file in BUNDLED_MODEL.glob("*"):
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "README.md").write_text("---\ntags: [x]\nlicense: apache-2.0\n---\nlicense: no\n")
+
+    text = CliRunner().invoke(app, ["show", str(tmp_path)]).stdout
+    values = json.loads(CliRunner().invoke(app, ["show", str(tmp_path), "--json"]).stdout)
+    template = CliRunner().invoke(app, ["show", "--template"]).stdout
+
+    assert re.search(r"^parameters +4,737,792$", text, re.M)
+    assert re.search(r"^license +apache-2.0$", text, re.M)
+    assert re.search(r"^defaults +temperature 0.3, top_p 0.95", text, re.M)
+    assert values["context_length"] == 2048
+    assert values["chat_template"] == template.removesuffix("\n")
 
 
 def test_a_model_load_error_is_one_line_and_exit_code_1(

@@ -43,7 +43,7 @@ def test_commands_are_not_sent_to_the_model() -> None:
     assert scene.core.prompts == []
 
 
-@pytest.mark.parametrize("leave", ["/bye", "/quit", "/exit"])
+@pytest.mark.parametrize("leave", ["/bye", "/quit", "/exit", "exit", "quit", "exit()"])
 def test_leaving_ends_the_chat(leave: str) -> None:
     with make_scene() as scene:
         scene.type(leave, "never read")
@@ -52,7 +52,19 @@ def test_leaving_ends_the_chat(leave: str) -> None:
 
 
 def test_help_lists_every_command() -> None:
-    names = {"/help", "/set", "/stats", "/clear", "/reset", "/regen", "/save", "/load"}
+    names = {
+        "/help",
+        "/set",
+        "/system",
+        "/show",
+        "/retry",
+        "/stats",
+        "/clear",
+        "/reset",
+        "/regen",
+        "/save",
+        "/load",
+    }
 
     assert names <= set(notes_of("/help").replace(",", " ").split())
 
@@ -171,3 +183,18 @@ def test_a_file_that_cannot_be_loaded_leaves_the_conversation(tmp_path: Path) ->
 
     assert "No such file or directory" in scene.notes.getvalue()
     assert scene.contents == ["Hi", "Hello!"]
+
+
+def test_the_system_message_can_be_changed_and_is_shown() -> None:
+    with make_scene(FakeCore(["Hello!"] * 3)) as scene:
+        scene.type("/system You are a pirate.", "Hi", "/show", '/system ""', " exit", "/system")
+
+        assert b"You are a pirate." in bytes(scene.core.prompts[0])
+        assert b"pirate" not in bytes(scene.core.prompts[1])
+        # With a space before it, a word that leaves is a question.
+        assert scene.contents == ["Hi", "Hello!", "exit", "Hello!"]
+
+    notes = scene.notes.getvalue()
+    assert notes.count("system: You are a pirate.\n") == 2
+    assert "a fake model\n" in notes
+    assert notes.rstrip().endswith("system: none")

@@ -13,9 +13,9 @@ from tests.unit.cli.scene import make_scene
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("/re", ["/reset", "/regen"]),
+        ("/re", ["/reset", "/regen", "/retry"]),
         ("/help", ["/help"]),
-        ("/s", ["/set ", "/stats", "/save "]),
+        ("/s", ["/set ", "/system ", "/show", "/stats", "/save "]),
         ("/nothing", []),
         ("/set top", ["top_p ", "top_k "]),
         ("/set seed=1;top_", ["top_p ", "top_k "]),

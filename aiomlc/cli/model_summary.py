@@ -1,0 +1,103 @@
+"""What the files of a model say about it, for `aiomlc show` and the chat's `/show`."""
+
+from __future__ import annotations
+
+__all__ = ("format_summary", "summarize_model")
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from aiomlc.gguf.model import read_gguf
+from aiomlc.gguf.shards import is_gguf
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.parameters.decoder import decoder_parameters
+from aiomlc.models.parameters.encoder import encoder_parameters
+from aiomlc.models.registry import read_description
+from aiomlc.runtime.loading.quantization import find_quantization
+from aiomlc.runtime.loading.text_files import TextFiles
+from aiomlc.sampling_params import MODEL_DEFAULTS
+
+if TYPE_CHECKING:
+    from aiomlc.runtime.loading.model_directory import ModelDirectory
+
+_LICENSE = re.compile(r"^license:[ \t]*['\"]?([^'\"\n]+?)['\"]?[ \t]*$", re.MULTILINE)
+_MAX_CARD_CHARACTERS = 1 << 16
+
+
+def summarize_model(directory: ModelDirectory) -> dict[str, Any]:
+    """Return the properties of a model as JSON values, from its small files.
+
+    `tools` and `reasoning` are the names of the formats of calls, and whether the model reasons;
+    None of a property means that the model has none, or that its files do not say.
+
+    Raises:
+        ModelLoadError: If a file is missing or invalid.
+    """
+    description = read_description(directory.path)
+    config = description.config
+    is_decoder = isinstance(config, DecoderConfig)
+    parameters = decoder_parameters(config) if is_decoder else encoder_parameters(config)
+    sizes = [math.prod(each.shape) for each in parameters if each.kind != "order"]
+    summary: dict[str, Any] = {
+        "name": directory.name,
+        "path": str(directory.path),
+        "model_type": config.model_type if is_decoder else "encoder",
+        "num_parameters": sum(sizes),
+        "quantization": find_quantization(directory, description, None).name,
+        "license": _license(directory),
+    }
+    return {**summary, **_text_properties(directory, config)} if is_decoder else summary
+
+
+def format_summary(summary: dict[str, Any]) -> str:
+    """Return the properties as lines for people, without the text of the template."""
+    lines = {
+        "model": summary["name"],
+        "path": summary["path"],
+        "type": summary["model_type"],
+        "parameters": f"{summary['num_parameters']:,}",
+        "quantization": summary["quantization"],
+        "license": summary["license"] or "not stated",
+    }
+    if "context_length" in summary:
+        defaults = [f"{name} {value:g}" for name, value in summary["sampling_defaults"].items()]
+        lines |= {
+            "context": f"{summary['context_length']:,} tokens at most",
+            "vocabulary": f"{summary['vocab_size']:,} tokens",
+            "template": "none" if summary["chat_template"] is None else "yes; --template prints it",
+            "tools": summary["tools"] or "none",
+            "reasoning": "yes" if summary["reasoning"] else "no",
+            "defaults": ", ".join(defaults) or "none",
+        }
+    return "\n".join(f"{name:<13} {value}" for name, value in lines.items())
+
+
+def _text_properties(directory: ModelDirectory, config: DecoderConfig) -> dict[str, Any]:
+    text = TextFiles.read(directory)
+    defaults = {name: getattr(text.default_options, name) for name in MODEL_DEFAULTS}
+    tools = text.formats.tool_format
+    return {
+        "context_length": config.context_window_size,
+        "vocab_size": config.vocab_size,
+        "chat_template": None if text.template is None else text.template.source,
+        "tools": None if tools is None else tools.name,
+        "reasoning": text.formats.reasoning_format is not None,
+        "sampling_defaults": {name: value for name, value in defaults.items() if value is not None},
+    }
+
+
+def _license(directory: ModelDirectory) -> str | None:
+    """Return the license that the GGUF file, or the header of the model's card, states."""
+    if is_gguf(directory.path):
+        value = read_gguf(directory.path).metadata.value("general.license")
+        return value if isinstance(value, str) else None
+
+    try:
+        with (directory.path / "README.md").open(encoding="utf-8", errors="replace") as card:
+            header = card.read(_MAX_CARD_CHARACTERS).split("\n---", 1)[0]
+    except OSError:  # Few directories have a card.
+        return None
+
+    match = _LICENSE.search(header) if header.startswith("---") else None
+    return None if match is None else match[1]
