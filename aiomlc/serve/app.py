@@ -33,6 +33,14 @@ _LOG = logging.getLogger("aiomlc")
 # Time for the answers to aborted requests to be sent.
 _ABORT_SECONDS = 5.0
 # A longer path is not compared with those that are served: that takes time on the event loop.
+# The paths of APIs that are not served, by their beginning, and what there is instead.
+_OTHER_APIS = {
+    "/api/": "; Ollama's API is not served, OpenAI's is: /v1/chat/completions",
+    "/v1/messages": "; Anthropic's API is not served, OpenAI's is: /v1/chat/completions",
+    **dict.fromkeys(
+        ("/v1/files", "/v1/batches"), "; `aiomlc batch` answers files of requests, on the computer"
+    ),
+}
 _MAX_COMPARED_PATH = 200
 
 
@@ -189,7 +197,12 @@ def _routing_hint(request: Request, error: HTTPException) -> str:
     root_path: str = request.scope.get("root_path", "")
     prefix = root_path if path.startswith(root_path) else ""
     paths = [route.path for route in request.app.routes if "{" not in route.path]
-    similar = get_close_matches(path.removeprefix(prefix), paths, 1)
+    asked = path.removeprefix(prefix)
+    for start, hint in _OTHER_APIS.items():
+        if asked.startswith(start):
+            return hint
+
+    similar = get_close_matches(asked, paths, 1, cutoff=0.8)
     return f"; did you mean {prefix}{similar[0]}?" if similar else ""
 
 

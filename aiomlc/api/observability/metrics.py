@@ -110,6 +110,8 @@ def _flatten(metrics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 def request_metrics(request: FinishedRequest) -> dict[str, float]:
     """Return MLC LLM's metrics of a request; times in seconds, rates in tokens per second.
 
+    They are rounded to microseconds and hundredths, as responses carry them.
+
     The time to first token includes the time in the queue. Decoding is everything after the first
     token.
     """
@@ -121,20 +123,20 @@ def request_metrics(request: FinishedRequest) -> dict[str, float]:
         "prefill_tokens": request.prompt_tokens - request.cached_tokens,
         "decode_tokens": decode_tokens,
         "jump_forward_tokens": timing.forced_tokens,
-        "end_to_end_latency_s": timing.total,
+        "end_to_end_latency_s": round(timing.total, 6),
     }
     if timing.first_token is None or timing.queue is None:
         return values
 
-    values["ttft_s"] = timing.first_token
+    values["ttft_s"] = round(timing.first_token, 6)
     prefill_seconds = timing.first_token - timing.queue
     decode_seconds = timing.total - timing.first_token
     if prefill_seconds > 0:
-        values["prefill_tokens_per_s"] = values["prefill_tokens"] / prefill_seconds
+        values["prefill_tokens_per_s"] = round(values["prefill_tokens"] / prefill_seconds, 2)
 
     if decode_tokens and decode_seconds > 0:
-        values["decode_tokens_per_s"] = decode_tokens / decode_seconds
-        values["inter_token_latency_s"] = decode_seconds / decode_tokens
+        values["decode_tokens_per_s"] = round(decode_tokens / decode_seconds, 2)
+        values["inter_token_latency_s"] = round(decode_seconds / decode_tokens, 6)
 
     return values
 

@@ -15,9 +15,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response as OpenAIResponse
 
 from aiomlc import AsyncMLCEngine, EngineConfig, ModelLoadError
-from aiomlc.serve import ServerOptions, create_app
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.sampling_params import SamplingParams
+from aiomlc.serve import ServerOptions, create_app
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
 from tests.unit.serve.asgi import CHAT, events_of, http_client, serving, text_of
 

@@ -223,6 +223,28 @@ async def test_a_similar_path_is_suggested_for_an_unknown_one() -> None:
         assert "did you mean" not in error_of(long)["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/v1/messages", "; Anthropic's API is not served"),
+        ("/v1/messages/count_tokens", "; Anthropic's API is not served"),
+        ("/api/chat", "; Ollama's API is not served"),
+        ("/api/version", "; Ollama's API is not served"),
+        ("/v1/files", "; `aiomlc batch` answers files"),
+        *((path, "") for path in ("/v1/rerank", "/v1/moderations", "/v1/conversations", "/props")),
+    ],
+)
+async def test_a_path_of_another_api_is_not_answered_with_an_unlike_one(
+    path: str, hint: str
+) -> None:
+    async with serving() as (_, client):
+        missing = await client.post(path, json=CHAT)
+
+    message = error_of(missing)["message"]
+    assert message.startswith(f"POST {path}: Not Found{hint}")
+    assert "did you mean" not in message
+
+
 async def test_a_time_limit_of_the_request_is_408() -> None:
     async with serving(FakeCore(["Hi!"], timeouts={1: "timeout"})) as (_, client):
         response = await client.post(PATH, json={**CHAT, "timeout": 9})
