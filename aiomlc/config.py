@@ -64,6 +64,9 @@ _UNUSED: dict[str, tuple[object, ...]] = {
     "spec_tree_width": (1,),
 }
 
+_LEGACY_DRAFT_LENGTH = 4  # The default of MLC LLM's earlier constructors, also without speculation.
+_LIBRARY_SUFFIXES = (".so", ".dylib", ".dll", ".tar", ".wasm")
+
 _Count = Annotated[int | None, Integer(ge=1)]
 _CountOrUnlimited = Annotated[int | None, Integer(ge=-1)]
 
@@ -129,7 +132,9 @@ class EngineConfig:
     speculative_mode: SpeculativeMode = "disable"
     #: Draft tokens per proposal; 0 adapts the number to each sequence.
     spec_draft_length: Annotated[int, Integer(ge=0)] = 0
-    additional_models: tuple[str | tuple[str, str], ...] = ()  #: The directory of the draft model.
+    #: The draft model: a directory or repository. The library of `path:library` or of a pair
+    #: (MLC LLM's forms) is ignored with a warning.
+    additional_models: tuple[str | tuple[str, str], ...] = ()
     #: Overrides the model's sliding window, in tokens; -1 disables it.
     sliding_window_size: _CountOrUnlimited = None
     #: Overrides the model's number of attention sinks; -1 disables them.
@@ -166,7 +171,7 @@ class EngineConfig:
         if mode in ("eagle", "medusa"):
             raise _unsupported("speculative_mode", mode)
 
-        if mode == "disable" and self.spec_draft_length > 0:
+        if mode == "disable" and self.spec_draft_length not in (0, _LEGACY_DRAFT_LENGTH):
             raise BadRequestError(
                 "engine_config.spec_draft_length needs a speculative_mode, "
                 f"got {self.spec_draft_length} without one",
@@ -187,11 +192,18 @@ class EngineConfig:
                 param=name,
             )
 
-        if not all(isinstance(model, str) for model in models):
-            raise BadRequestError(
-                f"engine_config.{name} contains a compiled library, which is not supported yet",
-                param=name,
-            )
+    @property
+    def draft_model(self) -> tuple[str, str | None] | None:
+        """The draft model of `additional_models` and the library given for it, if any."""
+        for model in self.additional_models:
+            if not isinstance(model, str):
+                return model
+
+            path, _, library = model.rpartition(":")
+            is_pair = path and library.lower().endswith(_LIBRARY_SUFFIXES)
+            return (path, library) if is_pair else (model, None)
+
+        return None
 
     def asjson(self) -> str:
         """Return the configuration as a JSON object, as `from_json` reads it."""

@@ -21,7 +21,7 @@ from aiomlc.cli.serve_options import AccessOptions, EngineOptions, LimitOptions,
 from aiomlc.cli.standard_streams import write_error
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.serve import Application, ServerOptions, create_app
-from aiomlc.serve.models import model_name
+from aiomlc.serve.models import last_part, model_name
 from aiomlc.serve.server import ServerSettings, listen, serve
 
 
@@ -37,8 +37,10 @@ class ServeSettings:
 
     def server_options(self) -> ServerOptions:
         """Return the options of the application."""
+        encoder = self.engines.embedding_model
         return ServerOptions(
             load=self.engines.load,
+            embedding_model=None if encoder is None else last_part(encoder),
             **self.access.fields(self.listen.hosts),
             **self.limits.fields(),
         )

@@ -39,7 +39,8 @@ def prepare_fields(
         if name in fields:
             raise HTTPError(400, f"{name}: is not a field of the HTTP API", param=name)
 
-    if fields.get("debug_config") is not None and not options.enable_debug:
+    # MLC LLM's clients send an empty one, which asks for nothing.
+    if fields.get("debug_config") not in (None, {}) and not options.enable_debug:
         raise HTTPError(
             400,
             "debug_config: is disabled; the operator can enable it by --enable-debug",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ModelRegistry", "Served", "ServedModel", "model_name", "to_registry")
+__all__ = ("ModelRegistry", "Served", "ServedModel", "last_part", "model_name", "to_registry")
 
 import time
 from collections.abc import Iterator, Mapping
@@ -78,6 +78,10 @@ class ServedModel:
         if opening.failure is not None:
             raise opening.failure
 
+    def answers_to(self, name: object) -> bool:
+        """Return whether this is the name of the model, or that by which it is opened."""
+        return name == self.name or (bool(name) and name == self.engine.engine_config.model)
+
     def description(self) -> Model:
         """Return OpenAI's object of the model."""
         return self.engine.models.describe(self.name, self._created)
@@ -117,8 +121,8 @@ class ModelRegistry:
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
 
-    def find(self, name: object) -> ServedModel:
-        """Return the model that a request names.
+    def find(self, name: object, default: str | None = None) -> ServedModel:
+        """Return the model that a request names, or `default` if it names none that is served.
 
         A server of one model accepts any name, as MLC LLM does, and none.
 
@@ -127,6 +131,9 @@ class ModelRegistry:
         """
         if len(self._models) == 1:
             return next(iter(self))
+
+        if default is not None and not self._serves(name):
+            return self.get(default)
 
         if name is None:
             raise HTTPError(400, f"model: is required; served: {self._names()}", param="model")
@@ -140,7 +147,7 @@ class ModelRegistry:
             HTTPError: If there is no such model (404).
         """
         for model in self:
-            if name == model.name or (name and name == model.engine.engine_config.model):
+            if model.answers_to(name):
                 return model
 
         raise HTTPError(
@@ -170,6 +177,9 @@ class ModelRegistry:
         """Close the engines that were not open when they were given to the server."""
         for model in self._owned:
             model.engine.terminate()
+
+    def _serves(self, name: object) -> bool:
+        return any(model.answers_to(name) for model in self)
 
     def _names(self) -> str:
         return ", ".join(map(repr, self._models))
@@ -234,4 +244,9 @@ def model_name(engine: AsyncMLCEngine) -> str:
     if model is None:
         return BUNDLED_NAME
 
+    return last_part(model)
+
+
+def last_part(model: str) -> str:
+    """Return the last part of a model's path or repository."""
     return model if model == ECHO else model.rstrip("/").rpartition("/")[2]

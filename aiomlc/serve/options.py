@@ -44,6 +44,8 @@ class ServerOptions:
     load: Literal["start", "demand"] = "start"
     #: Whether fields that the engine does not support are ignored instead of rejected.
     ignore_unsupported_fields: bool = False
+    #: The model that embeds if a request names none that is served, as MLC LLM's server does.
+    embedding_model: str | None = None
     enable_debug: bool = False  #: Whether `debug_config` and `/debug/...` work.
     #: The addresses of the servers to which this one may send keys and values; without any, there
     #: is no `/microserving/...`.

@@ -19,6 +19,7 @@ from aiomlc.validation.json_values import safe_repr
 DEFAULT_REVISION: Final = "main"
 
 _SCHEME: Final = "hf://"
+_MLC_CONFIG: Final = "mlc-chat-config.json"
 _URLS: Final = ("http://", "https://")
 _NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 _REFERENCE = re.compile(
@@ -58,7 +59,7 @@ def parse_source(model: str | PathLike[str]) -> ModelSource:
     """Return what a model's name refers to; the hub is not asked.
 
     Whatever exists locally is a path, unless the name begins with `HF://`, and so is the bundled
-    model.
+    model. The path of an `mlc-chat-config.json` stands for its directory.
 
     Raises:
         BadRequestError: If the name is no path or empty, a URL of a web page, or malformed after
@@ -77,6 +78,9 @@ def parse_source(model: str | PathLike[str]) -> ModelSource:
         return BUNDLED_MODEL
 
     path = _expanded(name)
+    if path.name == _MLC_CONFIG and path.is_file():  # MLC LLM's first form of a model's path.
+        return path.parent
+
     if os.path.lexists(path) or (match := _REFERENCE.fullmatch(name)) is None:
         return path
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import tvm_ffi
 import tvm_ffi.cpp
 
 import aiomlc.api.json_ffi.functions  # noqa: F401 - registers the functions.
+from tests.e2e.programs import run_program
 from tests.json_answers import JSONAnswers
 
 SUM = {"messages": [{"role": "user", "content": "What is 12 plus 30?"}], "temperature": 0}
@@ -28,7 +30,7 @@ def answers() -> JSONAnswers:
 
 @pytest.fixture
 def functions(answers: JSONAnswers) -> Iterator[Any]:
-    table: Any = tvm_ffi.get_global_func("aiomlc.json_ffi.create")()
+    table: Any = tvm_ffi.get_global_func("mlc.json_ffi.CreateJSONFFIEngine")()
     table["init_background_engine"](1, 0, answers)
     with ThreadPoolExecutor(2) as threads:
         loops = [
@@ -43,6 +45,28 @@ def functions(answers: JSONAnswers) -> Iterator[Any]:
 
         for loop in loops:
             loop.result()
+
+
+def test_nothing_is_printed_at_exit_after_the_loops_have_ended() -> None:
+    program = """
+        import threading
+        import aiomlc.api.json_ffi.functions, tvm_ffi
+
+        table = tvm_ffi.get_global_func("aiomlc.json_ffi.create")()
+        table["init_background_engine"](1, 0, print)
+        names = ("run_background_loop", "run_background_stream_back_loop")
+        loops = [threading.Thread(target=table[name]) for name in names]
+        for loop in loops:
+            loop.start()
+        table["exit_background_loop"]()
+        for loop in loops:
+            loop.join()
+        kept = [table, names]
+        threading.kept = kept  # Until after the modules are cleared.
+    """
+    result = run_program(["-c", textwrap.dedent(program)])
+
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_chat_completion(functions: Any, answers: JSONAnswers) -> None:  # noqa: ANN401

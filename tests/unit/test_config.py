@@ -49,10 +49,6 @@ def test_unsupported_field_is_rejected_by_name(name: str, value: Any) -> None:  
             "additional_models",
             {"speculative_mode": "small_draft", "additional_models": ("one", "two")},
         ),
-        (
-            "additional_models",
-            {"speculative_mode": "small_draft", "additional_models": (("one", "lib.so"),)},
-        ),
         ("additional_models", {"speculative_mode": "prompt_lookup", "additional_models": ("one",)}),
         ("spec_draft_length", {"speculative_mode": "prompt_lookup", "spec_draft_length": -1}),
         ("spec_draft_length", {"speculative_mode": "prompt_lookup", "spec_draft_length": 1.5}),
@@ -65,6 +61,33 @@ def test_contradictory_speculation_fields_are_rejected_by_name(
         EngineConfig(**fields)
 
     assert caught.value.param == name
+
+
+def test_the_draft_length_of_mlc_llms_earlier_constructors_needs_no_speculation() -> None:
+    assert EngineConfig(speculative_mode="disable", spec_draft_length=4).spec_draft_length == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "draft"),
+    [
+        (None, None),
+        ("draft", ("draft", None)),
+        ("draft:draft/lib.so", ("draft", "draft/lib.so")),
+        ("C:/draft:lib.DLL", ("C:/draft", "lib.DLL")),
+        (("draft", "lib.tar"), ("draft", "lib.tar")),
+        ("HF://user/draft", ("HF://user/draft", None)),
+        ("hf://user/draft@main:x.gguf", ("hf://user/draft@main:x.gguf", None)),
+        (":lib.so", (":lib.so", None)),
+    ],
+)
+def test_a_draft_model_may_have_a_library(
+    model: str | tuple[str, str] | None, draft: tuple[str, str | None] | None
+) -> None:
+    models = () if model is None else (model,)
+
+    assert EngineConfig(speculative_mode="small_draft", additional_models=models).draft_model == (
+        draft
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """MLC LLM's JSON functions as TVM-FFI functions, for other languages in the same process.
 
 Importing this module registers the global function `aiomlc.json_ffi.create`, which has no
-arguments and returns a map from names to functions.
+arguments and returns a map from names to functions, also under MLC LLM's name.
 """
 
 from __future__ import annotations
 
-__all__ = ("CREATE", "JSONFunctions", "create_functions")
+__all__ = ("CREATE", "MLC_CREATE", "JSONFunctions", "create_functions")
 
 import threading
 from collections.abc import Callable, Coroutine
@@ -17,10 +17,11 @@ from aiomlc.api.session.loader import Loader
 from aiomlc.api.streams.portal import EnginePortal
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
-from aiomlc.runtime.native.library import register_global
+from aiomlc.runtime.native.library import has_global, register_global
 from aiomlc.validation.arguments import wrong_type
 
 CREATE = "aiomlc.json_ffi.create"
+MLC_CREATE = "mlc.json_ffi.CreateJSONFFIEngine"
 _CPU = 1  # DLPack's device type `kDLCPU`.
 _T = TypeVar("_T")
 
@@ -185,3 +186,5 @@ def create_functions() -> dict[str, Callable[..., Any]]:
 
 
 register_global(CREATE, create_functions)
+if not has_global(MLC_CREATE):  # Which MLC LLM's own library may have registered.
+    register_global(MLC_CREATE, create_functions)

@@ -92,6 +92,13 @@ def complete_config(
     )
     _check_consistent("mode", mode, config.mode)
     library = _find_library(model_lib, config.model_lib)
+    if config.draft_model is not None and config.draft_model[1] is not None:
+        _logger.warning(
+            "the library %r in additional_models is ignored: the engine compiles the library of "
+            "the draft model",
+            config.draft_model[1],
+        )
+
     if ECHO in (model_lib, config.model_lib):
         path = ECHO
 

@@ -199,10 +199,18 @@ class EnginePortal:
         Raises:
             EngineDeadError: If the engine had failed; raised once.
         """
-        if not self._is_inherited:
-            self._thread.stop()
+        if self._is_inherited:
+            return
+
+        self._thread.stop()
+        try:
             self._thread.join()
-            atexit.unregister(self._exit_hook)
+        except Exception:
+            self._is_open = False
+            raise
+
+        self._is_open = False  # Else `__del__` would look at the thread, even at exit.
+        atexit.unregister(self._exit_hook)
 
     def abandon(self) -> None:
         """Close the portal in a forked process, which has none of the engine's threads."""

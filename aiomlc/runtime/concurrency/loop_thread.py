@@ -12,7 +12,7 @@ __all__ = ("Call", "LoopThread")
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast, final
 
@@ -158,7 +158,7 @@ class LoopThread:
         self._has_ended = _Latch()
         self._failure: BaseException | None = None
         self._portal_scope = start_blocking_portal(name="aiomlc engine")
-        self._leaked: list[object] = []
+        self._leaked: list[AbstractContextManager[BlockingPortal]] = []
 
     def start(self) -> None:
         """Start the thread and wait until it is inside the scope.
@@ -225,6 +225,7 @@ class LoopThread:
         scopes, self._leaked = self._leaked, []
         for scope in scopes:
             unleak(scope)
+            scope.__exit__(None, None, None)  # Now, since it cannot be left at exit.
 
     # ---- In the event loop's thread ----
 

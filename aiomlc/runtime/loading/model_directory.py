@@ -210,10 +210,8 @@ async def fetch_draft(config: EngineConfig, on_progress: Callable[[LoadProgress]
     Raises:
         ModelLoadError: As `fetch_model`.
     """
-    if config.speculative_mode == "small_draft":
-        for model in config.additional_models:
-            assert isinstance(model, str), "checked by the configuration"
-            await fetch_model(model, on_progress)
+    if config.speculative_mode == "small_draft" and config.draft_model is not None:
+        await fetch_model(config.draft_model[0], on_progress)
 
 
 def find_draft(directory: ModelDirectory, config: EngineConfig) -> ModelDirectory | None:
@@ -228,9 +226,8 @@ def find_draft(directory: ModelDirectory, config: EngineConfig) -> ModelDirector
     if config.speculative_mode != "small_draft":
         return None
 
-    for model in config.additional_models:
-        assert isinstance(model, str), "checked by the configuration"
-        return find_model(model)
+    if config.draft_model is not None:
+        return find_model(config.draft_model[0])
 
     if directory.path == BUNDLED_MODEL.resolve():
         return find_model(BUNDLED_DRAFT)

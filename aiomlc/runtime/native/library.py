@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = (
     "ffi_shape",
+    "has_global",
     "load_native",
     "native_function",
     "open_library",
@@ -121,6 +122,13 @@ def open_library(library: CompiledLibrary) -> Iterator[Any]:
         raise errors.ModelLoadError(
             f"cannot open the compiled library {library.path}: {error}", path=library.path
         ) from error
+
+
+def has_global(name: str) -> bool:
+    """Return whether the FFI's global registry has a function of this name."""
+    import tvm_ffi
+
+    return tvm_ffi.get_global_func(name, allow_missing=True) is not None
 
 
 def register_global(name: str, function: Callable[..., object]) -> None:

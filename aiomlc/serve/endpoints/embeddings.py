@@ -35,7 +35,7 @@ class EmbeddingEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         options = self._context.options
         fields = await read_fields(scope, receive, options)
-        model = self._context.models.find(fields.get("model"))
+        model = self._context.models.find(fields.get("model"), options.embedding_model)
         fields = prepare_fields(fields, EmbeddingRequest, model.name, options)
         _check_inputs(fields.get("input"), options.max_inputs)
 

@@ -109,6 +109,22 @@ async def test_embeddings_of_an_encoder_beside_a_decoder() -> None:
     assert 'model_name="b"' in metrics.text
 
 
+async def test_the_embedding_model_answers_to_any_name_that_is_not_served() -> None:
+    decoder = AsyncMLCEngine(loader=fake_loader(FakeCore(["Hi!"])))
+    encoder = AsyncMLCEngine(loader=fake_loader(FakeEncoder()))
+    options = ServerOptions(embedding_model="b")
+    app = create_app({"a": decoder, "b": encoder}, options)
+    async with decoder, encoder, http_client(app) as client:
+        answers = [
+            await client.post("/v1/embeddings", json={"input": "one", "model": name})
+            for name in ("b", "any", None, "a")
+        ]
+        chat = await client.post("/v1/chat/completions", json={**CHAT, "model": "any"})
+
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 400]
+    assert chat.status_code == 404
+
+
 async def test_requests_wait_for_a_model_that_is_reloaded() -> None:
     is_loading, may_load = Event(), Event()
     may_load.set()
@@ -360,7 +376,9 @@ async def test_debug_endpoints_exist_only_if_enabled() -> None:
         response = await client.post(
             "/v1/chat/completions", json={**CHAT, "debug_config": {"ignore_eos": True}}
         )
+        empty = await client.post("/v1/chat/completions", json={**CHAT, "debug_config": {}})
 
+    assert empty.status_code == 200
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "debug_config"
 

@@ -85,6 +85,14 @@ def test_a_malformed_name_says_what_is_allowed(name: str, problem: str) -> None:
     assert name in str(caught.value)
 
 
+def test_the_path_of_an_mlc_configuration_is_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "mlc-chat-config.json").touch()
+
+    assert parse_source(tmp_path / "mlc-chat-config.json") == tmp_path
+    assert parse_source(tmp_path / "config.json") == tmp_path / "config.json"
+    assert parse_source(tmp_path / "a" / "mlc-chat-config.json").name == "mlc-chat-config.json"
+
+
 def test_the_environment_is_that_of_huggingface_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
