@@ -54,6 +54,7 @@ from .api.responses.resource import ResponseStream as ResponseStream
 from .api.streams.pending_stream import PendingStream as PendingStream
 from .runtime.engine.core_protocol import TokenLogprob as TokenLogprob
 from .runtime.engine.stream import Delta as Delta
+from .api.radix_tree import PagedRadixTree as PagedRadixTree
 from .runtime.tokenization.stop_str_handler import StopStrHandler as StopStrHandler
 from .runtime.tokenization.text_streamer import TextStreamer as TextStreamer
 from .runtime.tokenization.tokenizer import Tokenizer as Tokenizer
