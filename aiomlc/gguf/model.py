@@ -26,7 +26,7 @@ from aiomlc.validation.model_files import load_errors, open_file
 _SHARD_COUNT = "split.count"
 _SHARD_NUMBER = "split.no"
 _TENSOR_COUNT = "split.tensors.count"
-_TOKENIZER = "tokenizer.ggml."
+_TOKENIZER, _CHAT_TEMPLATES = "tokenizer.", "tokenizer.chat_template"
 _MAX_SMALL_BYTES = 1 << 20
 
 
@@ -57,7 +57,7 @@ class GGUFModel:
         """
         digest = hashlib.sha256()
         for key in sorted(self.metadata.keys()):
-            if key.startswith(_TOKENIZER):
+            if key.startswith(_TOKENIZER) and not key.startswith(_CHAT_TEMPLATES):
                 data = self.metadata.data(key)
                 digest.update(f"\0{key}\0{len(data)}\0".encode())
                 digest.update(data)

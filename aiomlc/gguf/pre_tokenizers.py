@@ -23,6 +23,7 @@ class PreTokenizer:
     sections: tuple[Section, ...]  #: Applied in this order.
     normalizer: str | None = None  #: The type of the normalizer, if there is one.
     ignore_merges: bool = False  #: Whether a word that is a token is not merged from its bytes.
+    adds_bos: bool = False  #: Whether a text begins with BOS, unless the file says otherwise.
 
 
 def _split(pattern: str) -> Section:
@@ -152,7 +153,7 @@ _NAMES: tuple[tuple[tuple[str, ...], PreTokenizer], ...] = (
             *("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0"),
             "lfm2",
         ),
-        _words(_LLAMA3, ignore_merges=True),
+        _words(_LLAMA3, ignore_merges=True, adds_bos=True),
     ),
     (("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _words(_LLAMA3)),
     (("qwen2", "megrez"), _words(_QWEN2, normalizer="NFC")),
@@ -177,7 +178,7 @@ _NAMES: tuple[tuple[tuple[str, ...], PreTokenizer], ...] = (
     ),
     (("command-r",), PreTokenizer(_DIGITS, normalizer="NFC")),
     (("falcon",), PreTokenizer(_FALCON)),
-    (("tekken",), _words(_TEKKEN, ignore_merges=True)),
+    (("tekken",), _words(_TEKKEN, ignore_merges=True, adds_bos=True)),
     (("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), _words(_GPT4O)),
     (("tiny_aya", "cohere2moe"), _words(r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O)),
     (("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), _words(*_DEEPSEEK_V3)),

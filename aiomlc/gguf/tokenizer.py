@@ -17,7 +17,7 @@ from aiomlc.gguf.vocabulary import TokenType, Vocabulary, token_id
 from aiomlc.validation.json_values import safe_repr
 
 #: Part of the identity of a built tokenizer; raised whenever the same metadata gives another one.
-TOKENIZER_VERSION: Final = 2
+TOKENIZER_VERSION: Final = 3
 
 _ORIGINAL: Final = "tokenizer.huggingface.json"
 _PRE: Final = "tokenizer.ggml.pre"
@@ -37,7 +37,8 @@ def tokenizer_json(model: GGUFModel, vocabulary: Vocabulary) -> bytes:
     """Return the contents of a `tokenizer.json`.
 
     A file may contain the `tokenizer.json` that its tokenizer was made from, which says more: how
-    text is normalized, or that whole words are looked up.
+    text is normalized, or that whole words are looked up. Whether BOS and EOS are added to a text
+    is taken from the file itself if it says that.
 
     Raises:
         ModelLoadError: If the tokenizer is not supported, or a key is missing or invalid.
@@ -45,7 +46,11 @@ def tokenizer_json(model: GGUFModel, vocabulary: Vocabulary) -> bytes:
     if _ORIGINAL in model.metadata:
         original = model.metadata.string(_ORIGINAL)
         if _has_tokens(original, vocabulary):
-            return original.encode()
+            if _ADD_BOS not in model.metadata and _ADD_EOS not in model.metadata:
+                return original.encode()
+
+            processor = _post_processor(model, vocabulary)
+            return orjson.dumps({**orjson.loads(original), "post_processor": processor})
 
         _logger.warning("%s: %s has other tokens than the file: not used", model.path, _ORIGINAL)
 
@@ -110,7 +115,7 @@ def _post_processor(model: GGUFModel, vocabulary: Vocabulary) -> Section | None:
     special: dict[str, Section] = {}
     for key, name in ((_ADD_BOS, "bos"), (_ADD_EOS, "eos")):
         index = token_id(model, name, len(vocabulary.tokens))
-        default = name == "bos" and vocabulary.model == "llama"
+        default = name == "bos" and _adds_bos(model, vocabulary)
         if index is None or not model.metadata.boolean(key, default):
             continue
 
@@ -128,6 +133,15 @@ def _post_processor(model: GGUFModel, vocabulary: Vocabulary) -> Section | None:
         "pair": pair,
         "special_tokens": special,
     }
+
+
+def _adds_bos(model: GGUFModel, vocabulary: Vocabulary) -> bool:
+    """Return whether a text begins with BOS if the file does not say it, as in llama.cpp."""
+    if vocabulary.model == "llama":
+        return True
+
+    pre_tokenizer = PRE_TOKENIZERS.get(model.metadata.string(_PRE, "default"))
+    return pre_tokenizer is not None and pre_tokenizer.adds_bos
 
 
 def _byte_level_sections(model: GGUFModel, vocabulary: Vocabulary) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class _Recorder:
 def _chunks(tokenizer: Tokenizer, text: str) -> Iterator[list[int]]:
     """Yield the tokens of the text in pieces of at most `_CHUNK`."""
     for line in text.splitlines():
-        tokens = tokenizer.encode(line) if line.strip() else []
+        tokens = tokenizer.encode(line, add_special_tokens=True) if line.strip() else []
         for begin in range(0, len(tokens), _CHUNK):
             yield tokens[begin : begin + _CHUNK]
 

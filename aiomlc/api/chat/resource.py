@@ -123,7 +123,7 @@ class AsyncCompletions:
         """
         session = await self._service.session()
         chat = await prepare_chat(request, session.model)
-        return await session.encode_chat(chat.prompt)
+        return await session.encode_chat(chat.prompt, add_special_tokens=request.add_special_tokens)
 
     @documents_options(ParseOptions)
     @keyword_only
@@ -217,7 +217,9 @@ class AsyncCompletions:
         request_id = request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
         with session.preparation(request, request_id, request.n or 1) as elapsed:
             chat = await prepare_chat(request, session.model)
-            prompt_ids = await session.encode_chat(chat.prompt)
+            prompt_ids = await session.encode_chat(
+                chat.prompt, add_special_tokens=request.add_special_tokens
+            )
             grammar = await session.compile(chat.output.grammar, chat.output.param, request.n or 1)
 
         # No await from here on, so that a cancelled caller never leaves a request without a reader.

@@ -124,7 +124,7 @@ class AsyncTextCompletions:
             AiomlcError: As `create`.
         """
         session = await self._service.session()
-        return [await session.prompt_ids(prompt) for prompt in request.prompt]
+        return await _prompt_ids(session, request)
 
     async def open(self, request: CompletionRequest) -> CompletionStream:
         """Submit a validated request and return its stream, even if `request.stream` is false.
@@ -137,9 +137,10 @@ class AsyncTextCompletions:
         with session.preparation(
             request, request_id, request.num_choices, "text_completion"
         ) as elapsed:
-            prompts = [await session.prompt_ids(prompt) for prompt in request.prompt]
-            if request.suffix is not None:
-                prompts, request = await _apply_suffix(session, prompts, request, request.suffix)
+            if request.suffix is None:
+                prompts = await _prompt_ids(session, request)
+            else:
+                prompts, request = await _apply_suffix(session, request, request.suffix)
 
             for prompt_ids in prompts:
                 session.check_prompt(prompt_ids)
@@ -209,8 +210,16 @@ async def _open_streams(
     return streams
 
 
+async def _prompt_ids(session: ModelSession, request: CompletionRequest) -> list[list[int]]:
+    add_special_tokens = request.add_special_tokens
+    return [
+        await session.prompt_ids(prompt, add_special_tokens=add_special_tokens)
+        for prompt in request.prompt
+    ]
+
+
 async def _apply_suffix(
-    session: ModelSession, prompts: Sequence[list[int]], request: CompletionRequest, suffix: str
+    session: ModelSession, request: CompletionRequest, suffix: str
 ) -> tuple[list[list[int]], CompletionRequest]:
     """Return the fill-in-the-middle prompts, and the request with the FIM stop tokens."""
     tokens = find_fim_tokens(session.model.tokenizer)
@@ -220,11 +229,16 @@ async def _apply_suffix(
         )
 
     suffix_ids = await session.encode(suffix)
+    prompts = []
+    for prompt in request.prompt:
+        prefix_ids = await session.prompt_ids(prompt, add_special_tokens=False)
+        prompt_ids = tokens.prompt(prefix_ids, suffix_ids)
+        if isinstance(prompt, str):
+            prompt_ids = session.model.as_text(prompt_ids, request.add_special_tokens)
+        prompts.append(prompt_ids)
+
     stop_token_ids = (*request.stop_token_ids, *tokens.end_ids)
-    return (
-        [tokens.prompt(prompt, suffix_ids) for prompt in prompts],
-        request.model_copy(update={"stop_token_ids": stop_token_ids}),
-    )
+    return prompts, request.model_copy(update={"stop_token_ids": stop_token_ids})
 
 
 def _select_best(

@@ -68,7 +68,9 @@ async def open_token_stream(
     with session.preparation(
         request, request_id, request.num_choices, "text_completion"
     ) as elapsed:
-        prompt_ids = await session.prompt_ids(request.prompt)
+        prompt_ids = await session.prompt_ids(
+            request.prompt, add_special_tokens=request.add_special_tokens
+        )
         session.check_prompt(prompt_ids)
         uncompiled = response_grammar(request.response_format, session.model)
         grammar = await session.compile(uncompiled, "response_format", request.num_choices)

@@ -43,6 +43,10 @@ class GenerationOptions(SamplingKwargs, total=False):
     ]
     stop: Annotated[str | Sequence[str] | None, Doc("Strings that end the text; not part of it.")]
     stop_token_ids: Annotated[Sequence[int] | None, Doc("Token ids that end the text.")]
+    add_special_tokens: Annotated[
+        bool | None,
+        Doc("Whether to add the tokenizer's special tokens to text; chats have them already."),
+    ]
     request_id: Annotated[str | None, Doc("The id for `abort` (random).")]
     user: Annotated[str | None, Doc("A label without effect.")]
     safety_identifier: Annotated[str | None, Doc("A label without effect.")]

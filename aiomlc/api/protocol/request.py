@@ -74,6 +74,9 @@ class GenerationRequest(WireModel, SamplingParams):  # type: ignore[misc] # Froz
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     debug_config: DebugConfig | None = None
+    #: Whether text gets the tokenizer's special tokens; None means yes, unless a chat template or
+    #: the format of the model's directory decides.
+    add_special_tokens: StrictBool | None = None
     request_id: Annotated[str, Strict(), Field(min_length=1)] | None = None
     # Labels for the logs of a hosted service, which an in-process engine does not keep.
     user: StrictStr | None = None

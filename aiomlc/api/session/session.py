@@ -67,15 +67,22 @@ class ModelSession:
         await checkpoint()
         return encode(prompt)
 
-    async def prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
+    async def prompt_ids(
+        self, prompt: str | Sequence[int], *, add_special_tokens: bool | None = None
+    ) -> list[int]:
         """Return the token ids of a prompt, which is a string or already token ids.
+
+        Args:
+            prompt: The prompt. Nothing is added to token ids.
+            add_special_tokens: Whether text gets the tokenizer's special tokens; None means what
+                the model does.
 
         Raises:
             BadRequestError: If a token id is not in the vocabulary.
             PromptTooLongError: If the prompt fills the context window.
         """
         if isinstance(prompt, str):
-            return await self.encode(prompt)
+            return self.model.as_text(await self.encode(prompt), add_special_tokens)
 
         self.check_length(prompt)
         if (token_id := outside_vocabulary(prompt, self.model.vocab_size)) is not None:
@@ -88,11 +95,17 @@ class ModelSession:
         await checkpoint()
         return list(prompt)
 
-    async def encode_chat(self, prompt: str) -> list[int]:
-        """Return the token ids of a rendered chat, with the prefix tokens of the chat template."""
+    async def encode_chat(
+        self, prompt: str, *, add_special_tokens: bool | None = None
+    ) -> list[int]:
+        """Return the token ids of a rendered chat, with the prefix tokens of the chat template.
+
+        Special tokens are only added if this is requested: the template writes those of a chat.
+        """
         template = self.model.chat_template
         prefix = template.system_prefix_token_ids if template is not None else None
-        return [*(prefix or ()), *await self.encode(prompt)]
+        ids = self.model.as_text(await self.encode(prompt), bool(add_special_tokens))
+        return [*(prefix or ()), *ids]
 
     async def compile(self, grammar: Grammar | None, param: str, num_choices: int) -> object:
         """Return the compiled grammar, or None if `grammar` is None.

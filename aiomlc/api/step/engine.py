@@ -322,17 +322,21 @@ class SyncMLCEngine(Uncopyable):
         self, request: Request, listeners: Sequence[OutputListener] | None = None
     ) -> tuple[int, ...]:
         self._check_open()
+        prompt_ids = self._prompt_ids(request.inputs)
+        config = request.generation_config
+        options = replace(sequence_options(config, self._model), grammar=self._grammar(config))
+        return self._requests.submit(request.request_id, prompt_ids, options, config.n, listeners)
+
+    def _prompt_ids(self, inputs: Sequence[Data]) -> list[int]:
         prompt_ids: list[int] = []
-        for data in request.inputs:
+        for data in inputs:
             if isinstance(data, TextData):
                 prompt_ids += self._encoder.encode(data.text)
             else:
                 check_token_ids("prompt", data.token_ids, self._model.vocab_size)
                 prompt_ids += data.token_ids
-
-        config = request.generation_config
-        options = replace(sequence_options(config, self._model), grammar=self._grammar(config))
-        return self._requests.submit(request.request_id, prompt_ids, options, config.n, listeners)
+        # A prompt that begins with token ids is complete as it is.
+        return self._model.as_text(prompt_ids) if isinstance(inputs[0], TextData) else prompt_ids
 
     def _grammar(self, config: GenerationConfig) -> object:
         grammar = response_grammar(config.format, self._model)

@@ -43,6 +43,8 @@ class LoadedModel:
     model_name: str
     context_window: int  #: Maximum tokens of one sequence: prompt and completion.
     vocab_size: int
+    #: Whether text without a chat template gets the tokenizer's special tokens by default.
+    adds_special_tokens: bool = True
     default_options: SamplingParams = field(default_factory=SamplingParams)
     stop_token_ids: tuple[int, ...] = ()
     chat_stop_token_ids: tuple[int, ...] = ()  #: Additional ids, from the chat template.
@@ -54,6 +56,16 @@ class LoadedModel:
     #: Whether this is `mock://echo`, which repeats its prompt whatever the request asks for. The
     #: parameters of a chat are reported in `usage.extra`, as MLC LLM does.
     is_echo: bool = False
+
+    def as_text(self, token_ids: list[int], add_special_tokens: bool | None = None) -> list[int]:
+        """Return the tokens of text, with the tokenizer's special tokens if they are due.
+
+        Args:
+            token_ids: The tokens of the text.
+            add_special_tokens: What the request says; None means `adds_special_tokens`.
+        """
+        adds = self.adds_special_tokens if add_special_tokens is None else add_special_tokens
+        return self.tokenizer.add_special_tokens(token_ids) if adds else token_ids
 
 
 @dataclass(frozen=True, slots=True)

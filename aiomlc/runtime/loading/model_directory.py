@@ -35,9 +35,10 @@ from aiomlc.validation.records import validate_fields
 
 BUNDLED_DRAFT = BUNDLED_FOLDER / "pebble-draft"
 
-_CONFIG_FILES = ("mlc-chat-config.json", "config.json")
-_GENERATION_FILES = ("mlc-chat-config.json", "generation_config.json")
-_EOS_FILES = ("mlc-chat-config.json", "generation_config.json", "config.json")
+_MLC_CONFIG = "mlc-chat-config.json"
+_CONFIG_FILES = (_MLC_CONFIG, "config.json")
+_GENERATION_FILES = (_MLC_CONFIG, "generation_config.json")
+_EOS_FILES = (_MLC_CONFIG, "generation_config.json", "config.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class ModelDirectory:
         """The name of the model: that of its repository, of the directory or of the file."""
         name = model_name(self.path) if is_gguf(self.path) else self.path.name
         return self.repository or name
+
+    @property
+    def is_mlc(self) -> bool:
+        """Whether this is a directory in MLC's format."""
+        return not is_gguf(self.path) and (self.path / _MLC_CONFIG).exists()
 
     def config(self) -> dict[str, Any]:
         """Return the model's configuration: MLC's file if it exists, else Hugging Face's.

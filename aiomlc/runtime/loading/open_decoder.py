@@ -359,6 +359,7 @@ def _assemble(
         model_name=directory.name,
         context_window=limits.context_window,
         vocab_size=opened.vocab_size,
+        adds_special_tokens=files.adds_special_tokens,
         default_options=files.default_options,
         stop_token_ids=files.stop_token_ids,
         chat_stop_token_ids=files.chat_stop_token_ids,

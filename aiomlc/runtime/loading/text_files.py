@@ -31,6 +31,7 @@ class TextFiles:
     formats: OutputFormats
     stop_token_ids: tuple[int, ...]
     chat_stop_token_ids: tuple[int, ...]  #: Additional ids, from the chat template.
+    adds_special_tokens: bool  #: As in `LoadedModel`.
     default_options: SamplingParams
 
     @classmethod
@@ -59,6 +60,7 @@ class TextFiles:
                 formats=formats,
                 stop_token_ids=stop_ids,
                 chat_stop_token_ids=chat_stop_ids,
+                adds_special_tokens=not directory.is_mlc,
                 default_options=directory.sampling_defaults(),
             )
 

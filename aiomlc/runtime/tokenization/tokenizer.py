@@ -40,6 +40,7 @@ from aiomlc.validation.arguments import (
 from aiomlc.validation.model_files import load_errors
 
 _SEPARATOR = "\x02"  # Text that merges with no other.
+_PROBES = ("a", "0", " ", _SEPARATOR)  # A small vocabulary may have no token for one of them.
 
 
 @final
@@ -104,10 +105,13 @@ class Tokenizer:
         """The maximum bytes of text per token; None if there is no bound."""
         return max_bytes_per_token(self._backend, self.vocab_bytes)
 
-    def encode(self, text: str) -> list[int]:
-        """Return the token ids of a text.
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Return the token ids of a text. Special tokens that it contains are encoded as such.
 
-        Special tokens that the text contains are encoded as such; none are added.
+        Args:
+            text: The text.
+            add_special_tokens: Whether to add the tokens that the tokenizer puts around a text,
+                such as one for its beginning (BOS), also if the text already begins with it.
 
         Raises:
             BadRequestError: If `text` is not a string or contains a lone surrogate.
@@ -115,12 +119,16 @@ class Tokenizer:
         """
         try:
             with tokenizer_failures():
-                return encode_text(self._backend, text)
+                ids = encode_text(self._backend, text)
         except TypeError:
             check_str("prompt", text)
             raise
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.add_special_tokens(ids) if add_special_tokens else ids
+
+    def encode_batch(
+        self, texts: Sequence[str], *, add_special_tokens: bool = False
+    ) -> list[list[int]]:
         """Return the token ids of each text, as `encode` does.
 
         Raises:
@@ -133,7 +141,24 @@ class Tokenizer:
 
         with tokenizer_failures():
             encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        batch = [encoding.ids for encoding in encodings]
+        return [self.add_special_tokens(ids) for ids in batch] if add_special_tokens else batch
+
+    def add_special_tokens(self, token_ids: Sequence[int]) -> list[int]:
+        """Return the tokens with those around them that the tokenizer puts around a text."""
+        before, after = self._around
+        return [*before, *token_ids, *after]
+
+    @functools.cached_property
+    def _around(self) -> tuple[list[int], list[int]]:
+        ids: list[int] = []
+        for text in _PROBES:
+            with tokenizer_failures():
+                encoding = self._backend.encode(text, add_special_tokens=True)
+            ids, is_added = encoding.ids, encoding.special_tokens_mask
+            if 0 in is_added:
+                return ids[: is_added.index(0)], ids[len(ids) - is_added[::-1].index(0) :]
+        return ids, []
 
     def encode_within(self, text: str) -> list[int]:
         """Return the tokens of text that continues other text.

@@ -37,6 +37,7 @@ _CHAT_FIELDS = (
     "continue_final_message",
     "chat_template_kwargs",
     "reasoning_effort",
+    "add_special_tokens",
 )
 
 
@@ -45,6 +46,7 @@ class TokenizeRequest(WireModel):
 
     model: StrictStr | None = None
     prompt: StrictStr
+    add_special_tokens: StrictBool | None = None  #: As in a request for a completion.
     return_token_strs: StrictBool | None = None  #: Whether each token's text is returned too.
 
 
@@ -103,8 +105,9 @@ class TokenEndpoints:
 
     async def _encode_text(self, fields: dict[str, Any], model: ServedModel) -> list[int]:
         fields = prepare_fields(fields, TokenizeRequest, model.name, self._context.options)
-        text = (await parse_off_loop(partial(parse, TokenizeRequest), fields)).prompt
-        request = await parse_off_loop(parse_completion_request, {"prompt": text})
+        parsed = await parse_off_loop(partial(parse, TokenizeRequest), fields)
+        completion = parsed.model_dump(include={"prompt", "add_special_tokens"})
+        request = await parse_off_loop(parse_completion_request, completion)
         await model.open()
         (token_ids,) = await model.engine.completions.encode(request)
         return token_ids
