@@ -79,7 +79,8 @@ def response_grammar(response: ResponseFormat | None, model: LoadedModel) -> Gra
         case JsonObjectFormat():
             return json_grammar(response.schema_ or _ANY_OBJECT)
         case JsonSchemaFormat():
-            return json_grammar(response.json_schema.schema_ or _ANY_OBJECT)
+            schema = response.json_schema.schema_
+            return json_grammar(_ANY_OBJECT if schema is None else schema)
         case GrammarFormat():
             return Grammar(response.syntax, response.definition)
         case StructuralTagFormat():

@@ -12,12 +12,13 @@ from aiomlc.api.protocol.base import JsonObject, WireModel, parse, plain_fields
 from aiomlc.validation.json_values import read_json
 
 
-def _parse_json_text(value: object) -> object:
-    """Parse a schema given as JSON text, which MLC LLM's API uses."""
-    return read_json(value) if isinstance(value, str) else value
+def _parse_schema(value: object) -> object:
+    """Parse a schema given as JSON text, which MLC LLM's API uses; true means any value."""
+    schema = read_json(value) if isinstance(value, str) else value
+    return {} if schema is True else schema
 
 
-Schema = Annotated[JsonObject, BeforeValidator(_parse_json_text)]
+Schema = Annotated[JsonObject, BeforeValidator(_parse_schema)]
 
 
 class TextFormat(WireModel):

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from aiomlc.runtime.grammar.schema_numbers import without_type_limits
+
 # The layout of JSON. With a fixed layout, most tokens outside of values are forced.
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
@@ -84,4 +86,4 @@ def structural_tag_grammar(
 
 
 def _with_layout(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"x-guidance": _LAYOUT, **schema}
+    return {"x-guidance": _LAYOUT, **without_type_limits(schema)}

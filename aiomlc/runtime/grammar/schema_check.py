@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from aiomlc.errors import GrammarError
 from aiomlc.runtime.grammar.grammar import Grammar
+from aiomlc.runtime.grammar.schema_numbers import check_numbers
 
 Schema = Mapping[str, Any]
 _JSON_DIRECTIVE = "%json"
@@ -29,9 +30,11 @@ def check_schemas(grammar: Grammar) -> None:
 
     Raises:
         GrammarError: If a schema is circular: each of its values would contain another one. Or if
-            a `type` does not exist, or a `multipleOf` is too large or has too many digits.
+            a `type` does not exist, a `multipleOf` is too large or has too many digits, or another
+            number cannot be enforced exactly.
     """
     for schema in _schemas(grammar):
+        check_numbers(schema)
         _SchemaGraph(schema).check()
 
 

@@ -59,12 +59,26 @@ def test_requests_without_constraints_have_no_grammar(fields: dict[str, Any]) ->
         ({"type": "json_object", "schema": SCHEMA}, SCHEMA),
         ({"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}, SCHEMA),
         ({"type": "json_schema", "json_schema": {"name": "x"}}, {"type": "object"}),
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}, {}),
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": True}}, {}),
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": "true"}}, {}),
+        ({"type": "json_object", "schema": {}}, {"type": "object"}),
     ],
 )
 def test_json_formats_have_the_grammar_of_their_schema(
     response_format: dict[str, Any], schema: dict[str, Any]
 ) -> None:
     assert grammar_of(response_format=response_format) == json_grammar(schema)
+
+
+@pytest.mark.parametrize("text", ["5", "null", '"a"', "[true]", "{}"])
+def test_an_empty_schema_means_any_value(text: str) -> None:
+    grammar = grammar_of(
+        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
+    )
+
+    assert grammar is not None
+    assert allows(grammar, text)
 
 
 @pytest.mark.parametrize("syntax", ["regex", "lark"])
