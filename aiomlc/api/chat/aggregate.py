@@ -7,6 +7,7 @@ __all__ = ("ChatAccumulator", "aggregate")
 from typing import final
 
 from aiomlc.api.chat.stream import ChatCompletionStream
+from aiomlc.api.generation.logprobs import join_entries
 from aiomlc.api.protocol.chat import (
     ChatCompletion,
     ChatCompletionChunk,
@@ -17,7 +18,6 @@ from aiomlc.api.protocol.chat import (
     ChunkChoice,
     FinishReason,
     PromptLogprobs,
-    TokenLogprob,
     Usage,
 )
 from aiomlc.api.protocol.messages import FunctionCall, ToolCall
@@ -84,7 +84,7 @@ class _ChoiceAccumulator:
         self._content_deltas: list[str] = []
         self._reasoning_deltas: list[str] = []
         self._tool_call_deltas: list[list[ChoiceDeltaToolCall]] = []
-        self._logprobs: list[TokenLogprob] | None = None
+        self._logprobs: list[ChoiceLogprobs] = []
         self._finish_reason: FinishReason | None = None
 
     def add(self, choice: ChunkChoice) -> None:
@@ -92,9 +92,7 @@ class _ChoiceAccumulator:
         self._reasoning_deltas.append(choice.delta.reasoning_content or "")
         self._finish_reason = choice.finish_reason or self._finish_reason
         if choice.logprobs is not None:
-            if self._logprobs is None:
-                self._logprobs = []
-            self._logprobs += choice.logprobs.content
+            self._logprobs.append(choice.logprobs)
 
         for call in choice.delta.tool_calls or ():
             if call.index == len(self._tool_call_deltas):
@@ -112,7 +110,7 @@ class _ChoiceAccumulator:
             reasoning_content="".join(self._reasoning_deltas) or None,
             tool_calls=[_join_deltas(deltas) for deltas in self._tool_call_deltas] or None,
         )
-        logprobs = None if self._logprobs is None else ChoiceLogprobs(content=self._logprobs)
+        logprobs = join_entries(self._logprobs) if self._logprobs else None
         return Choice(
             index=index, message=message, logprobs=logprobs, finish_reason=self._finish_reason
         )

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from anyio.lowlevel import checkpoint
-
 from aiomlc.api.chat.prompt import render_prompt
 from aiomlc.api.chat.reasoning import starts_in_reasoning
 from aiomlc.api.generation.structured_output import (
@@ -18,6 +16,7 @@ from aiomlc.api.generation.structured_output import (
     output_grammar,
 )
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest
+from aiomlc.runtime.concurrency.turns import preparation_turns
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.templates.render_budget import QUICK, RenderBudget, TemplateLimitError
@@ -67,7 +66,7 @@ def _prepare(request: ChatCompletionRequest, model: LoadedModel) -> PreparedChat
 async def _run(render: Callable[[], T], request: ChatCompletionRequest) -> T:
     """Render in this thread if that is quick, else again in a worker thread."""
     if _is_small(request):
-        await checkpoint()
+        await preparation_turns().proceed()
         try:
             with RenderBudget(QUICK).active():
                 return render()

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("ChatCompletionStream",)
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, final
 
@@ -227,7 +227,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         index: int,
         delta: dict[str, Any],
         *,
-        logprobs: tuple[TokenLogprob, ...] | None = None,
+        logprobs: Sequence[TokenLogprob] | None = None,
         finish_reason: str | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> ChatCompletionChunk:

@@ -10,8 +10,6 @@ from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Unpack, final, overload
 
-from anyio.lowlevel import checkpoint
-
 from aiomlc.api.completions.logprobs import CompletionLogprobsWriter, Echo
 from aiomlc.api.completions.stream import CompletionStream, aggregate_completion
 from aiomlc.api.generation.logprobs import prompt_writer
@@ -30,12 +28,10 @@ from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.concurrency.misuse import keyword_only
+from aiomlc.runtime.concurrency.turns import preparation_turns
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.tokenization.fim import find_fim_tokens
 from aiomlc.validation.tracebacks import keeps_origin
-
-# Submitting so many takes up to 4 ms.
-_PROMPTS_PER_CHECKPOINT = 16
 
 Prompt = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
@@ -182,10 +178,14 @@ async def _open_streams(
     elapsed: float,
 ) -> list[DeltaStream]:
     streams: list[DeltaStream] = []
+    turns = preparation_turns()
+    if len(prompts) > 1:
+        await turns.wait()  # So that a whole turn is left, and the first step has many of them.
+
     try:
         for index, prompt_ids in enumerate(prompts):
-            if index % _PROMPTS_PER_CHECKPOINT == _PROMPTS_PER_CHECKPOINT - 1:
-                await checkpoint()
+            if index > 0 and turns.are_over():
+                await turns.wait()
 
             prompt_request_id = request_id if len(prompts) == 1 else f"{request_id}-{index}"
             streams.append(

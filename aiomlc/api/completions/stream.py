@@ -143,7 +143,7 @@ class CompletionStream(ChunkStream[Delta, Completion]):
             }
             yield Completion.model_validate({**self._common, "choices": [], "usage": usage})
 
-    def _prompt_logprobs(self, delta: Delta) -> tuple[TokenLogprob, ...] | None:
+    def _prompt_logprobs(self, delta: Delta) -> Sequence[TokenLogprob] | None:
         """Return the log-probabilities of the prompt's tokens from the second on.
 
         None if they are not requested, or a time limit ended the request during prefill.

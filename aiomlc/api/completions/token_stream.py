@@ -39,7 +39,9 @@ class TokenStream(ChunkStream[Delta, Delta]):
         return self._stream.__anext__()
 
     def _delta_to_chunks(self, delta: Delta) -> Iterable[Delta]:
-        return (delta,)
+        # As tuples, which the records of the native core become when they are read.
+        prompt = tuple(delta.prompt_logprobs)
+        return (delta._replace(logprobs=tuple(delta.logprobs), prompt_logprobs=prompt),)
 
     def _delta_statistics(self) -> MemoryObjectStreamStatistics:
         return self._stream.statistics()

@@ -7,6 +7,7 @@ __all__ = (
     "JsonObject",
     "WireModel",
     "construct_unchecked",
+    "model_dict",
     "parse",
     "plain_fields",
 )
@@ -24,6 +25,7 @@ from aiomlc.validation.json_values import InvalidValueError, is_utf8, to_plain
 _Model = TypeVar("_Model", bound="WireModel")
 # The models are frozen, so their state can only be set through the descriptors of BaseModel.
 _DESCRIPTORS = vars(BaseModel)
+_get_dict = _DESCRIPTORS["__dict__"].__get__
 _set_dict = _DESCRIPTORS["__dict__"].__set__
 _set_fields_set = _DESCRIPTORS["__pydantic_fields_set__"].__set__
 _set_extra = _DESCRIPTORS["__pydantic_extra__"].__set__
@@ -102,6 +104,12 @@ def construct_unchecked(
     _set_extra(instance, None)
     _set_private(instance, None)
     return instance
+
+
+def model_dict(model: WireModel) -> dict[str, Any]:
+    """Return the `__dict__` of a model, whatever its class does to read it."""
+    fields: dict[str, Any] = _get_dict(model)
+    return fields
 
 
 def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

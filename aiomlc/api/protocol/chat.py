@@ -16,14 +16,17 @@ __all__ = (
     "PromptLogprobs",
     "TokenLogprob",
     "TopLogprob",
+    "UnreadEntries",
     "Usage",
+    "unread_entries",
+    "unread_logprobs",
 )
 
-from typing import Annotated, Literal, final
+from typing import Annotated, Any, Literal, Protocol, final
 
 from pydantic import Field
 
-from aiomlc.api.protocol.base import WireModel
+from aiomlc.api.protocol.base import WireModel, construct_unchecked, model_dict
 from aiomlc.api.protocol.messages import ToolCall
 from aiomlc.api.protocol.usage import StreamedWithUsage, Usage
 
@@ -75,11 +78,44 @@ class TokenLogprob(TopLogprob):
     top_logprobs: list[TopLogprob]
 
 
+class UnreadEntries(Protocol):
+    """The entries of `ChoiceLogprobs.content`, before they are objects."""
+
+    def read(self) -> list[TokenLogprob]:
+        """Return the entries."""
+        ...
+
+
 class ChoiceLogprobs(WireModel):
     """One entry per token, in order; the text of a token may follow in a later chunk."""
 
-    content: list[TokenLogprob]
+    content: list[TokenLogprob]  #: Made when it is first read.
     refusal: None = None
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - as the base class.
+        if name in _READING_NAMES:
+            fields = model_dict(self)
+            if not isinstance(fields.get("content"), list):
+                fields["content"] = fields["content"].read()
+
+        return super().__getattribute__(name)
+
+
+# pydantic reads all fields, as to compare or to serialize them, through `__dict__`.
+_READING_NAMES = frozenset({"content", "__dict__"})
+
+
+def unread_logprobs(entries: UnreadEntries) -> ChoiceLogprobs:
+    """Return log-probabilities whose entries are made when they are read."""
+    fields: dict[str, Any] = {"content": entries, "refusal": None}
+    return construct_unchecked(ChoiceLogprobs, fields, {"content"})
+
+
+def unread_entries(logprobs: ChoiceLogprobs | None) -> UnreadEntries | list[TokenLogprob] | None:
+    """Return the entries without reading them: a list if they were read."""
+    entries: UnreadEntries | list[TokenLogprob] | None
+    entries = None if logprobs is None else model_dict(logprobs)["content"]
+    return entries
 
 
 #: One entry per prompt token, None for the first. An extension of OpenAI's API; None (and omitted

@@ -11,6 +11,7 @@ from types import GeneratorType
 from typing import Any, TypeVar
 
 from aiomlc.errors import BadRequestError, PromptTooLongError
+from aiomlc.runtime.concurrency.turns import preparation_turns
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.validation.json_values import MAX_ITEMS
 
@@ -81,6 +82,7 @@ async def parse_off_loop(
     Raises:
         BadRequestError: If a field is invalid; `param` names it.
     """
+    await preparation_turns().take()
     fields = {
         name: _read(name, value) if type(value) in _ITERATORS else value
         for name, value in fields.items()

@@ -22,6 +22,7 @@ from aiomlc.errors import (
     GrammarError,
     PromptTooLongError,
 )
+from aiomlc.runtime.concurrency.turns import preparation_turns
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.engine_task import EngineTask
@@ -64,7 +65,7 @@ class ModelSession:
         if len(prompt) > _MAX_INLINE_CHARACTERS:
             return await run_in_worker(partial(encode, prompt))
 
-        await checkpoint()
+        await preparation_turns().proceed()
         return encode(prompt)
 
     async def prompt_ids(

@@ -42,10 +42,10 @@ class Record(NamedTuple):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0  #: Prompt tokens from the prefix cache.
-    logprobs: tuple[TokenLogprob, ...] = ()  #: One for each of `token_ids`, if requested.
+    logprobs: Sequence[TokenLogprob] = ()  #: One for each of `token_ids`, if requested.
     timing: RequestTiming | None = None  #: In the last record.
     #: One for each prompt token but the first, if requested; in the first record.
-    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: Sequence[TokenLogprob] = ()
 
 
 @dataclass(frozen=True, slots=True)

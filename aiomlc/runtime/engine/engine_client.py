@@ -160,16 +160,17 @@ class EngineClient(AsyncContextManagerMixin):
         await checkpoint()
         return not request_ids
 
-    def deliver(self) -> None:
-        """Put the core's records into the mailboxes of their requests."""
+    def deliver(self) -> bool:
+        """Put some of the core's records into the mailboxes; return whether records are left."""
         try:
-            self._requests.deliver()
+            has_more = self._requests.deliver()
         except KeyboardInterrupt:
             # Records may be lost, so no reader may wait for them.
             self._requests.cancel_all("a KeyboardInterrupt interrupted the delivery of tokens")
             raise
 
         self._step_log.write()
+        return has_more
 
     def end(self, reason: Callable[[], AiomlcError]) -> None:
         """Fail every remaining request."""

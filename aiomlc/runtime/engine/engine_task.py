@@ -6,6 +6,7 @@ __all__ = ("Delivery", "EngineTask", "StepLoop")
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from threading import Event as ThreadEvent
 from threading import Lock, get_ident
 from threading import enumerate as enumerate_threads
@@ -20,6 +21,7 @@ from anyio import (
     to_thread,
     wait_readable,
 )
+from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import AiomlcError, EngineDeadError
 from aiomlc.runtime.concurrency.event_loop import check_loop, running_loop, spawn_system_task
@@ -69,8 +71,8 @@ class Delivery(Protocol):
 
     wake_fd: int  #: Readable while there is something to deliver.
 
-    def deliver(self) -> None:
-        """Deliver all results that are ready. Never blocks."""
+    def deliver(self) -> bool:
+        """Deliver some results that are ready, and return whether others are. Never blocks."""
         ...
 
     def end(self, reason: Callable[[], AiomlcError]) -> None:
@@ -262,7 +264,8 @@ class EngineTask(AsyncContextManagerMixin):
         while True:
             try:
                 await wait_readable(self._delivery.wake_fd)
-                self._delivery.deliver()
+                while self._delivery.deliver():
+                    await checkpoint()
             except KeyboardInterrupt as error:  # With asyncio, but without `asyncio.run`.
                 raise_in_loop(error)
 
@@ -331,9 +334,9 @@ class EngineTask(AsyncContextManagerMixin):
 
         self._closed = True
         self._closing = True
-        steps = [self._step_loop.close]
+        steps: list[Callable[[], None]] = [self._step_loop.close]
         if self._delivery is not None:
-            steps.insert(0, self._delivery.deliver)
+            steps.insert(0, partial(_deliver_all, self._delivery))
 
         with self._running:
             for step in steps:
@@ -351,3 +354,8 @@ class EngineTask(AsyncContextManagerMixin):
     def closed_error(self) -> AiomlcError:
         """Return a new error that contains the reason why the engine does not serve."""
         return self._end_reason.new_error()
+
+
+def _deliver_all(delivery: Delivery) -> None:
+    while delivery.deliver():
+        pass

@@ -5,7 +5,8 @@ from __future__ import annotations
 __all__ = ("RequestTable",)
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, final
 
 from anyio import Event
@@ -18,11 +19,15 @@ from aiomlc.errors import (
     RequestAbortedError,
     RequestFailedError,
 )
+from aiomlc.runtime.concurrency.turns import Turns
 from aiomlc.runtime.engine.core_protocol import Core, Record
 from aiomlc.runtime.engine.logits_processors import LogitsProcessors
 from aiomlc.runtime.engine.stream import DeltaStream, Mailbox, StreamObserver
 from aiomlc.runtime.engine.submission import submit_choices
 from aiomlc.sampling_params import SequenceOptions
+
+# They take up to some milliseconds.
+_RECORDS_PER_DELIVERY = 512
 
 
 class _RequestEntry(NamedTuple):
@@ -46,6 +51,8 @@ class RequestTable:
         """Create a table; a choice is paused at `max_unread_tokens` unread tokens."""
         self._core = core
         self._max_unread_tokens = max_unread_tokens
+        self._turns = Turns()
+        self._drained: Iterator[Record] = iter(())  # The records that are being delivered.
         # The table refers to the mailboxes and not to the streams, so that a dropped stream is
         # garbage collected and cancels its request.
         self._entries: dict[int, _RequestEntry] = {}  # By sequence id.
@@ -84,6 +91,7 @@ class RequestTable:
             max_unread=self._max_unread_tokens,
             strips_leading_space=options.strips_leading_space,
             loop=event_loop,
+            turns=self._turns,
         )
         sequence_ids = submit_choices(self._core, prompt_ids, options, num_choices)
         for choice, sequence_id in enumerate(sequence_ids):
@@ -119,9 +127,23 @@ class RequestTable:
             self._is_idle = self._is_idle or Event()
             await self._is_idle.wait()
 
-    def deliver(self) -> None:
-        """Put the core's records into the mailboxes of their requests."""
-        for record in self._core.drain():
+    def deliver(self) -> bool:
+        """Put some of the core's records into the mailboxes of their requests.
+
+        Returns:
+            Whether records are left.
+        """
+        records = list(islice(self._drained, _RECORDS_PER_DELIVERY))
+        if not records:
+            self._drained = iter(self._core.drain())
+            records = list(islice(self._drained, _RECORDS_PER_DELIVERY))
+
+        self._put(records)
+        self._turns.begin()
+        return len(records) == _RECORDS_PER_DELIVERY
+
+    def _put(self, records: Iterable[Record]) -> None:
+        for record in records:
             entry = self._entries.get(record.sequence_id)
             if entry is None:
                 continue

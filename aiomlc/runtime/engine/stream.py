@@ -18,11 +18,15 @@ from anyio.streams.memory import MemoryObjectStreamStatistics
 from aiomlc.errors import AiomlcError
 from aiomlc.runtime.concurrency.event_loop import Waiter, check_loop, waiter_factory
 from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
+from aiomlc.runtime.concurrency.turns import Turns
 from aiomlc.runtime.engine.core_protocol import Core, Record, TokenLogprob
+from aiomlc.runtime.engine.packed_logprobs import join_logprobs
 from aiomlc.runtime.engine.statistics import RequestTiming
 
 _LOG = logging.getLogger("aiomlc")
 _TOKENS_PER_MERGED_DELTA = 64
+# With 20 alternatives each, so many take a reader up to some milliseconds.
+_LOGPROBS_PER_DELTA = 32
 
 
 class Delta(NamedTuple):
@@ -33,12 +37,12 @@ class Delta(NamedTuple):
     finish_reason: str | None  #: "stop" or "length" in the last delta, else None.
     prompt_tokens: int
     completion_tokens: int
-    logprobs: tuple[TokenLogprob, ...]  #: One for each of `token_ids`, if requested.
+    logprobs: Sequence[TokenLogprob]  #: One for each of `token_ids`, if requested.
     cached_tokens: int  #: Prompt tokens from the prefix cache.
     choice: int = 0  #: The index of the choice.
     timing: RequestTiming | None = None  #: In the last delta, if the core provides it.
     #: One for each prompt token but the first, if requested; in the first delta of choice 0.
-    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: Sequence[TokenLogprob] = ()
 
 
 class StreamObserver(Protocol):
@@ -78,6 +82,7 @@ class Mailbox:
         "_num_open",
         "_observer",
         "_paused",
+        "_turns",
         "_unread",
         "_unstripped",
         "_wake_at",
@@ -92,6 +97,7 @@ class Mailbox:
         max_unread: int = sys.maxsize,
         strips_leading_space: bool = False,
         loop: object = None,
+        turns: Turns | None = None,
     ) -> None:
         """Create a mailbox.
 
@@ -101,7 +107,9 @@ class Mailbox:
             max_unread: The number of unread tokens at which a choice is paused.
             strips_leading_space: Whether the text of each choice starts without a space.
             loop: The event loop that fills the mailbox, in which it must be read; None for any.
+            turns: Limits what many readers do in one turn of the event loop, or None.
         """
+        self._turns = turns
         self._loop = loop
         self._max_unread = max_unread
         self._paused: set[int] = set()  # Paused choices.
@@ -156,8 +164,8 @@ class Mailbox:
         self._wake_at = min(_TOKENS_PER_MERGED_DELTA, self._max_unread)
 
     def catch_up(self, choice: int) -> bool:
-        """Return whether a choice was paused and must be resumed, since its records were read."""
-        if choice not in self._paused:
+        """Return whether a choice was paused and must be resumed: all its records were read."""
+        if choice not in self._paused or choice in self._unread:
             return False
 
         self._paused.discard(choice)
@@ -216,6 +224,9 @@ class Mailbox:
             self._arrival = self._make_waiter()
             await self._arrival
 
+        if self._turns is not None and self._turns.are_over():
+            await self._turns.wait()
+
         return self.take_nowait()
 
     def take_nowait(self) -> Delta | None:
@@ -237,13 +248,19 @@ class Mailbox:
             choice = next(iter(self._unread))
             records = self._unread.pop(choice)
 
+        if len(records) > 1 and records[-1].logprobs:
+            number = _num_first(records, _LOGPROBS_PER_DELTA)
+            if number < len(records):
+                self._unread[choice] = records[number:]  # After the other choices.
+                records = records[:number]
+
         self._is_due = bool(self._unread)
         last = records[-1]
         text, token_ids, logprobs = last.text, last.token_ids, last.logprobs
         if len(records) > 1:
             text = "".join(record.text for record in records)
             token_ids = tuple(chain.from_iterable(record.token_ids for record in records))
-            logprobs = tuple(chain.from_iterable(record.logprobs for record in records))
+            logprobs = join_logprobs([record.logprobs for record in records])
 
         if self._unstripped and text and choice in self._unstripped:
             self._unstripped.discard(choice)
@@ -279,6 +296,17 @@ class Mailbox:
         arrival, self._arrival = self._arrival, None
         if arrival is not None and not arrival.done():
             arrival.set_result(None)
+
+
+def _num_first(records: Sequence[Record], max_tokens: int) -> int:
+    """Return how many of the first records have at most `max_tokens` tokens, at least 1."""
+    num_tokens = 0
+    for number, record in enumerate(records):
+        num_tokens += len(record.token_ids)
+        if num_tokens > max_tokens and number > 0:
+            return number
+
+    return len(records)
 
 
 @final

@@ -7,11 +7,11 @@ __all__ = ("EMPTY_TRACE", "read_statistics", "unpack_records", "unpack_trace")
 import logging
 import struct
 import traceback
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, get_args
 
-from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record, TokenLogprob
+from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record
+from aiomlc.runtime.engine.packed_logprobs import PackedLogprobs
 from aiomlc.runtime.engine.statistics import (
     DecodeSteps,
     DraftPosition,
@@ -31,9 +31,6 @@ _FINISH_REASONS = (None, "stop", "length", "abort", "error", "timeout")
 _RECORD = struct.Struct("<qqqqIIIIII")
 _ONE_ID = struct.Struct("<i")  # The most frequent number.
 _TIMING = struct.Struct("<dddq")
-# A token's id, its logprob and the number of alternatives that follow it; an alternative.
-_LOGPROB = struct.Struct("<ifI")
-_ALTERNATIVE = struct.Struct("<if")
 # An event: sequence id, start and duration in nanoseconds, kind, six values.
 _EVENT = struct.Struct("<qqq7i")
 _EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
@@ -105,9 +102,9 @@ def unpack_records(packed: bytes) -> list[Record]:
                 prompt_tokens,
                 completion_tokens,
                 cached_tokens,
-                tuple(_logprobs(packed, logprobs_at, prompt_at)) if logprobs_size else (),
+                PackedLogprobs(packed[logprobs_at:prompt_at]) if logprobs_size else (),
                 _timing(*_TIMING.unpack_from(packed, end)) if finish_reason else None,
-                tuple(_logprobs(packed, prompt_at, text_at)) if prompt_size else (),
+                PackedLogprobs(packed[prompt_at:text_at]) if prompt_size else (),
             )
         )
     return records
@@ -165,15 +162,6 @@ def _last_finished(native: Any) -> FinishedRequest | None:  # noqa: ANN401 - an 
             native.forced_tokens,
         ),
     )
-
-
-def _logprobs(packed: bytes, offset: int, end: int) -> Iterator[TokenLogprob]:
-    while offset < end:
-        token_id, logprob, num_top = _LOGPROB.unpack_from(packed, offset)
-        top_at = offset + _LOGPROB.size
-        offset = top_at + num_top * _ALTERNATIVE.size
-        top = tuple(_ALTERNATIVE.iter_unpack(packed[top_at:offset]))
-        yield TokenLogprob(token_id, logprob, top)
 
 
 def unpack_trace(packed: bytes) -> tuple[int, list[TraceEvent]]:

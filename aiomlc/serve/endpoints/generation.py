@@ -28,7 +28,7 @@ from aiomlc.serve.event_encoder import (
 )
 from aiomlc.serve.event_stream import send_events
 from aiomlc.serve.fields import prepare_fields
-from aiomlc.serve.json_text import send_json, to_json
+from aiomlc.serve.json_text import send_json, to_json_in_turns
 from aiomlc.serve.request_body import read_fields
 
 
@@ -76,7 +76,7 @@ class GenerationEndpoint:
             if request.stream:
                 await self._stream(await resource.open(request), send, tasks)
             else:
-                text = to_json(await resource.complete(request))
+                text = await to_json_in_turns(await resource.complete(request))
                 await send_json(text, scope, receive, send, seconds=options.write_timeout)
 
         await run_until_disconnect(receive, respond)

@@ -124,6 +124,6 @@ def test_merged_records_keep_every_entry_in_order() -> None:
 def test_partial_characters_and_unknown_ids_have_entries() -> None:
     tokens = [TokenLogprob(0xC3, -1.0, ()), TokenLogprob(5000, -2.0, ())]
 
-    content = LogprobsWriter(fake_model(FakeCore()).tokenizer).write(tokens)["content"]
+    content = LogprobsWriter(fake_model(FakeCore()).tokenizer).write(tokens).content
 
-    assert [(token["token"], token["bytes"]) for token in content] == [("�", [0xC3]), ("", None)]
+    assert [(token.token, token.bytes) for token in content] == [("�", [0xC3]), ("", None)]

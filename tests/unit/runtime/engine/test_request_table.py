@@ -8,6 +8,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import DuplicateRequestError, RequestAbortedError, RequestFailedError
 from aiomlc.runtime.engine.engine_client import EngineClient
+from aiomlc.runtime.engine.request_table import _RECORDS_PER_DELIVERY, RequestTable
 from aiomlc.testing import FakeCore
 from tests.unit.runtime.engine.engine_helpers import (
     LONG_REPLY,
@@ -166,3 +167,18 @@ async def test_cancelled_and_finished_streams_free_their_pages() -> None:
         await wait_until_free(core)
 
         assert core.statistics().free_pages == core.statistics().total_pages
+
+
+async def test_a_delivery_has_a_limited_number_of_records() -> None:
+    core = FakeCore(["a"])
+    table = RequestTable(core, max_unread_tokens=1024)
+    streams = [
+        table.open_stream([1], OPTIONS, None, 1, None, None) for _ in range(_RECORDS_PER_DELIVERY)
+    ]
+    while core.step():
+        pass
+
+    deliveries = [table.deliver(), table.deliver(), table.deliver()]
+    assert deliveries[-1] is False
+    assert deliveries[0] is True
+    assert [await read(stream) for stream in streams] == ["a"] * len(streams)
