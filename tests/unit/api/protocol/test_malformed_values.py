@@ -219,7 +219,7 @@ async def test_non_ascii_text_is_accepted() -> None:
     assert text in bytes(core.prompts[0]).decode()
 
 
-@pytest.mark.parametrize("arguments", ["1", "[]", "null", '"a"'])
+@pytest.mark.parametrize("arguments", ["1", "[]", '"a"'])
 def test_tool_call_arguments_in_the_history_must_be_an_object(arguments: str) -> None:
     tool_format = fake_model(FakeCore()).tool_format
     assert tool_format is not None
