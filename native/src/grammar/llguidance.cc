@@ -82,7 +82,10 @@ class GrammarCompiler::Tokenizer {
   Tokenizer(const std::string& library_path, GrammarVocabulary vocabulary)
       : api(llguidance::Open(library_path)) {
     if (vocabulary.stop_token_ids.empty()) {
-      throw GrammarError("the model has no stop token");
+      // The library needs one; it gets a token that the model cannot generate.
+      virtual_end = static_cast<int32_t>(vocabulary.tokens.size());
+      vocabulary.tokens.emplace_back("\xff<|virtual end|>");
+      vocabulary.stop_token_ids.push_back(*virtual_end);
     }
     std::vector<uint32_t> sizes;
     std::string bytes;
@@ -118,6 +121,8 @@ class GrammarCompiler::Tokenizer {
 
   const llguidance::Api api;
   llguidance::Tokenizer* handle;
+  /*! \brief The stop token of a vocabulary that has none. */
+  std::optional<int32_t> virtual_end;
 
  private:
   /*! \brief The library holds a pointer to it. */
@@ -139,7 +144,11 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
   void Start() {
     ForcedTokens();
     std::vector<uint32_t> mask(api().matcher_get_mask_byte_size(handle_.get()) / sizeof(uint32_t));
-    if (!IsComplete()) ComputeMask(mask);
+    if (IsComplete()) return;
+    ComputeMask(mask);
+    if (std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; })) {
+      throw GrammarError("it only matches the empty text, and the model has no stop token");
+    }
   }
 
   std::unique_ptr<GrammarMatcher> Clone() const override {
@@ -149,6 +158,13 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
 
   void ComputeMask(std::span<uint32_t> mask) override {
     const size_t size = api().matcher_get_mask_byte_size(handle_.get());
+    const std::optional<int32_t> virtual_end = tokenizer_->virtual_end;
+    if (virtual_end.has_value() && size == mask.size_bytes() + sizeof(uint32_t)) {
+      std::vector<uint32_t> with_end(mask.size() + 1);
+      ComputeMask(with_end);
+      std::copy_n(with_end.begin(), mask.size(), mask.begin());
+      return;
+    }
     if (size != mask.size_bytes()) {
       throw GrammarError("the mask must have " + std::to_string(size) + " bytes, got " +
                          std::to_string(mask.size_bytes()));
@@ -157,6 +173,7 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
     const int32_t status = api().matcher_compute_mask_into(handle_.get(), mask.data(), size);
     ThrowIfNotTokenized();
     if (status != 0) ThrowIfFailed();
+    if (virtual_end.has_value()) mask[*virtual_end / 32] &= ~(uint32_t{1} << (*virtual_end % 32));
   }
 
   void Consume(int32_t token_id) override {

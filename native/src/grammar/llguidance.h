@@ -19,7 +19,11 @@ namespace aiomlc {
 struct GrammarVocabulary {
   /*! \brief The bytes of every token; those of a special token are 0xFF and its name. */
   std::vector<std::string> tokens;
-  /*! \brief The tokens that may end a complete output; at least one. */
+  /*!
+   * \brief The tokens that may end a complete output.
+   *
+   * Without one, an output only ends where the grammar cannot be continued.
+   */
   std::vector<int32_t> stop_token_ids;
   /*! \brief Tokenizes forced text; without it no tokens are forced. */
   Tokenize tokenize;
@@ -31,7 +35,7 @@ class GrammarCompiler {
   /*!
    * \brief Load the library and build its token trie, which takes up to a second.
    * \param library_path A shared library that exports the C interface of llguidance 1.x.
-   * \throws GrammarError if the library cannot be used, or the vocabulary has no stop token.
+   * \throws GrammarError if the library cannot be used.
    */
   GrammarCompiler(const std::string& library_path, GrammarVocabulary vocabulary);
   ~GrammarCompiler();
