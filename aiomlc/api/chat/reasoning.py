@@ -57,8 +57,9 @@ class ReasoningParser:
     """An incremental parser that splits the text of one choice into reasoning and content.
 
     Reasoning is the text between the markers at the start of a completion, with the surrounding
-    whitespace removed. Later markers are content. Text that may be the beginning of a marker is
-    held back until this is decided.
+    whitespace removed. A second start marker before any reasoning is dropped, as models write one
+    that the prompt already has. Later markers are content. Text that may be the beginning of a
+    marker is held back until this is decided.
     """
 
     def __init__(self, reasoning_format: ReasoningFormat, *, starts_in_reasoning: bool) -> None:
@@ -128,6 +129,7 @@ class ReasoningParser:
             self.num_tokens = 0
 
     def _take_reasoning(self) -> str:
+        is_undecided = self._skip_reasoning_space and not self._drop_start_markers()
         end = self._buffer.find(self._format.end_marker)
         if end >= 0:
             reasoning = self._strip_reasoning(self._buffer[:end].rstrip())
@@ -136,9 +138,21 @@ class ReasoningParser:
             self._skip_content_space = True
             return reasoning
 
+        if is_undecided:
+            return ""
+
         length = self._decided_length()
         reasoning, self._buffer = self._buffer[:length], self._buffer[length:]
         return self._strip_reasoning(reasoning)
+
+    def _drop_start_markers(self) -> bool:
+        """Drop start markers before any reasoning; return whether its beginning is decided."""
+        marker = self._format.start_marker
+        start = self._buffer.lstrip()
+        while start.startswith(marker):
+            self._buffer = start = start.removeprefix(marker).lstrip()
+
+        return not marker.startswith(start)
 
     def _strip_reasoning(self, text: str) -> str:
         if self._skip_reasoning_space:

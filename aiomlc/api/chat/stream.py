@@ -202,7 +202,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
 
     def _finish_reason(self, delta: Delta) -> str | None:
         parser = self._tool_parsers.get(delta.choice)
-        has_calls = parser is not None and parser.num_calls > 0
+        has_calls = parser is not None and parser.num_calls > 0 and not parser.has_broken_call
         return "tool_calls" if has_calls and delta.finish_reason == "stop" else delta.finish_reason
 
     def _usage(self) -> dict[str, Any]:

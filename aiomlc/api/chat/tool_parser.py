@@ -61,6 +61,8 @@ class ToolCallParser:
         self._has_call = False  # A call was emitted since the start marker.
         self._follows_call = False  # No content was emitted since the last call.
         self.num_calls: int = 0
+        #: Whether the arguments of a call ended before they were complete.
+        self.has_broken_call: bool = False
 
     def put(self, text: str) -> list[Delta]:
         """Add text; return the deltas that are now certain."""
@@ -79,6 +81,9 @@ class ToolCallParser:
                 markers and incomplete calls are dropped instead of emitted as content.
         """
         deltas: list[Delta] = []
+        if self._state == self._read_arguments:
+            self.has_broken_call = True
+
         while (
             self._state == self._parse_call
             and not is_truncated
@@ -175,6 +180,7 @@ class ToolCallParser:
             self._arguments.position = 0
             return False
 
+        self.has_broken_call |= self._arguments.is_broken
         self._buffer = self._buffer[end:]
         self._state = self._read_call_end
         return True
@@ -203,7 +209,7 @@ class ToolCallParser:
         elif isinstance(step, PartialCall):
             self._emit_call(deltas, step.name, step.call_id)
             self._buffer = self._buffer[step.end :]
-            self._arguments = ObjectScanner()
+            self._arguments = ObjectScanner(end_marker=self._format.end_marker)
             self._find_call_end = step.find_call_end
             self._state = self._read_arguments
         else:

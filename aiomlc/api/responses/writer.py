@@ -56,6 +56,7 @@ class ResponseWriter:
         self._open_item: Item | None = None  # The incomplete item; its text is in the deltas.
         self._deltas: list[str] = []
         self._is_truncated = False
+        self._has_broken_call = False  # If the last item is a call.
 
     def begin(self) -> Iterator[ResponseEvent]:
         """Yield the events that precede any output."""
@@ -73,6 +74,7 @@ class ResponseWriter:
                 yield from self._add_call(call)
             if choice.finish_reason is not None:
                 self._is_truncated = choice.finish_reason == "length"
+                self._has_broken_call = choice.finish_reason != "tool_calls"
                 yield from self._finish()
         if chunk.usage is not None:
             status = "incomplete" if self._is_truncated else "completed"
@@ -113,7 +115,10 @@ class ResponseWriter:
         if self._open_item is None and not self._output:
             yield from self._open_text(_MESSAGE)  # An empty completion is an empty message.
 
-        yield from self._close_item(is_truncated=self._is_truncated)
+        is_call = isinstance(self._open_item, FunctionCallItem)
+        yield from self._close_item(
+            is_truncated=self._is_truncated or (is_call and self._has_broken_call)
+        )
 
     def _close_item(self, *, is_truncated: bool = False) -> Iterator[ResponseEvent]:
         status = "incomplete" if is_truncated else "completed"

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 from aiomlc.runtime.grammar.grammar import lark_json, lark_literal
 from aiomlc.runtime.output_formats.tool_syntax.json_object import ObjectScanner
@@ -130,11 +130,14 @@ def _parse_call(text: str, *, arguments_optional: bool) -> Call | None:
         return None
 
     name = call.get("name")
-    # A function without parameters needs no arguments.
-    default: dict[str, Any] | None = {} if arguments_optional else None
-    arguments = call.get("arguments", call.get("parameters", default))
     if not isinstance(name, str) or not name:
         return None
+
+    # A function without parameters needs no arguments.
+    keys = [key for key in ("arguments", "parameters") if key in call]
+    arguments: object = call[keys[0]] if keys else {} if arguments_optional else None
+    if keys and (arguments is None or (isinstance(arguments, str) and not arguments.strip())):
+        arguments = {}
 
     if isinstance(arguments, str):
         return Call(name, arguments)

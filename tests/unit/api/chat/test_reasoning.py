@@ -92,6 +92,19 @@ def test_output_without_reasoning_has_no_reasoning_tokens(content: str) -> None:
     assert parser.num_tokens == 0
 
 
+@given(reasoning=_WORDS, spaces=st.sampled_from(["", "\n", " "]), sizes=_CHUNK_SIZES)
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_second_start_marker_before_any_reasoning_is_dropped(
+    reasoning: str, spaces: str, sizes: list[int], ends: bool
+) -> None:
+    text = f"{spaces}<think>{spaces}{reasoning}{'</think>Yes' if ends else ''}"
+
+    assert split(text, sizes, starts_in_reasoning=True) == (
+        reasoning.strip(),
+        "Yes" if ends else "",
+    )
+
+
 def test_later_markers_are_content() -> None:
     text = "Yes <think>no</think>"
     assert split(text, [3], starts_in_reasoning=False) == ("", text)

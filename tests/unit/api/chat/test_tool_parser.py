@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.runtime.output_formats.tool_format import TOOL_FORMATS, find_tool_format
+from aiomlc.runtime.output_formats.tool_syntax.syntax import HistoryCall
 from tests.unit.runtime.output_formats.parsed_output import ParsedOutput
 
 FORMATS = {tool_format.name: tool_format for tool_format in TOOL_FORMATS}
@@ -239,3 +240,47 @@ def test_with_a_response_format_the_output_is_either_calls_or_content(
 
     expected = ("" if is_truncated else output) if content is None else content
     assert (result.content, result.calls) == (expected, calls)
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize("end", ["", "</end>"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_call_that_is_not_complete_is_never_promised(name: str, end: str, size: int) -> None:
+    """Calls are cut at every position, by a stop string or an end token."""
+    tool_format = FORMATS[name]
+    arguments = {"city": "Rome }", "days": [1, {"a": "<"}]}
+    (body,) = tool_format.syntax.render([HistoryCall("get_weather", arguments)])
+    whole = tool_format.start_marker + body
+    end = end and tool_format.end_marker
+    for cut in range(len(whole) + 1):
+        parser = ToolCallParser(tool_format)
+        text = whole[:cut] + end
+        deltas = [d for at in range(0, len(text), size) for d in parser.put(text[at : at + size])]
+        calls = ParsedOutput([*deltas, *parser.finish(is_truncated=False)]).calls
+        if parser.num_calls and not parser.has_broken_call:
+            assert isinstance(json.loads(calls[0][1]), dict), text
+
+    whole_parser = ToolCallParser(tool_format)
+    whole_parser.put(whole + tool_format.end_marker)
+    whole_parser.finish(is_truncated=False)
+    assert (whole_parser.num_calls, whole_parser.has_broken_call) == (1, False)
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_an_end_marker_is_not_a_part_of_broken_arguments(size: int) -> None:
+    broken = '<tool_call>\n{"name": "f", "arguments": {"city": "Oslo"\n</tool_call>\n'
+    parser = ToolCallParser(FORMATS["hermes"])
+    text = broken + TIME
+    deltas = [d for at in range(0, len(text), size) for d in parser.put(text[at : at + size])]
+
+    result = ParsedOutput([*deltas, *parser.finish(is_truncated=False)])
+
+    assert result.calls == [("f", '{"city": "Oslo"\n'), ("get_time", "{}")]
+    assert (result.content, parser.has_broken_call) == ("", True)
+
+
+@pytest.mark.parametrize("arguments", ["null", '""', '" "'])
+def test_arguments_that_are_empty_or_null_are_an_empty_object(arguments: str) -> None:
+    output = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
+
+    assert parse(output).calls == [("f", "{}")]

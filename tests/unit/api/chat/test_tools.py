@@ -179,3 +179,15 @@ async def test_unquoted_arguments_are_converted_to_the_types_of_the_schema() -> 
     calls = completion.choices[0].message.tool_calls
     assert calls is not None
     assert json.loads(calls[0].function.arguments) == {"text": "5", "count": 5}
+
+
+@pytest.mark.parametrize("text", [CALL, f"{CALL}\n{CALL}"])
+async def test_a_call_that_ends_within_its_arguments_is_no_reason_to_call(text: str) -> None:
+    within = [text[: text.rindex("Rome") + cut] for cut in range(-1, 6)]
+    for reply in (*within, f"{within[-1]}\n</tool_call>", f"{within[-1]},</tool_call>\n"):
+        whole, chunks = await ask(FakeCore([reply])), await stream(FakeCore([reply]))
+
+        assert whole.choices[0].finish_reason == "stop"
+        assert whole.choices[0].message.tool_calls is not None
+        assert "tool_call>" not in whole.choices[0].message.tool_calls[-1].function.arguments
+        assert chunks[-1].choices[0].finish_reason == "stop"

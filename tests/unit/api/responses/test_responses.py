@@ -276,3 +276,11 @@ def test_the_blocking_engine_has_responses() -> None:
 
     assert response.output_text == "abc"
     assert event_types[-1] == "response.completed"
+
+
+async def test_a_call_that_ends_within_its_arguments_is_incomplete() -> None:
+    broken = await respond(FakeCore([CALL[: CALL.index("Bern")]]), tools=TOOLS)
+    complete = await respond(FakeCore([CALL]), tools=TOOLS)
+
+    assert [item.model_dump()["status"] for item in broken.output] == ["incomplete"]
+    assert [item.model_dump()["status"] for item in complete.output] == ["completed"]
