@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aiomlc.serve.admission import Admission
 from aiomlc.serve.api_keys import APIKeys
 from aiomlc.serve.http_errors import HTTPError, error_response
+from aiomlc.serve.memory import LARGE_BODY, return_memory_soon
 from aiomlc.serve.options import ServerOptions
 
 # What needs no key: probes, and the page that asks for the key.
@@ -65,6 +66,9 @@ class RequestIds:
             raise
         finally:
             self._statuses[status] += 1
+
+        if scope["state"].get("body_size", 0) >= LARGE_BODY:
+            return_memory_soon()
 
 
 @final

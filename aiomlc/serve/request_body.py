@@ -6,17 +6,22 @@ __all__ = ("read_body", "read_bytes", "read_fields")
 
 from typing import Any
 
+import numpy as np
 import orjson
 from anyio import fail_after
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.serve.http_errors import HTTPError
 from aiomlc.serve.options import ServerOptions
+from aiomlc.validation.request_shape import MAX_NODES
 
 _JSON = "application/json"
 _BYTES = "application/octet-stream"
+_MAX_INLINE_SIZE = 2**16  # A larger body is parsed in a worker thread.
+_NODES = (b":", b"{", b"[")  # One for each name, object and list.
 
 
 async def read_fields(scope: Scope, receive: Receive, options: ServerOptions) -> dict[str, Any]:
@@ -26,8 +31,13 @@ async def read_fields(scope: Scope, receive: Receive, options: ServerOptions) ->
         HTTPError: If the body is not JSON (400, 415), too large (413) or too slow (408).
         ClientDisconnect: If the client disconnects.
     """
-    _check_content_type(Headers(scope=scope).get("content-type"))
-    return _parse_object(await read_body(scope, receive, options))
+    headers = Headers(scope=scope)
+    _check_content_type(headers.get("content-type"))
+    body = await read_body(scope, receive, options)
+    if len(body) <= _MAX_INLINE_SIZE:
+        return _parse_object(body)
+
+    return await run_in_worker(lambda _: _parse_large_object(body))
 
 
 async def read_bytes(
@@ -66,7 +76,7 @@ async def read_body(
 
     try:
         with fail_after(options.body_timeout):
-            return await _receive_parts(receive, limit)
+            body = await _receive_parts(receive, limit)
     except TimeoutError:
         raise HTTPError(
             408,
@@ -74,6 +84,9 @@ async def read_body(
             code="body_timeout",
             headers={"connection": "close"},
         ) from None
+
+    scope.setdefault("state", {})["body_size"] = len(body)
+    return body
 
 
 def _check_content_type(value: str | None) -> None:
@@ -124,6 +137,29 @@ def _parse_object(body: bytes) -> dict[str, Any]:
         )
 
     return fields
+
+
+def _parse_large_object(body: bytes) -> dict[str, Any]:
+    if _num_nodes(body) > MAX_NODES:
+        raise HTTPError(
+            400,
+            f"the body must have at most {MAX_NODES} names, objects and lists",
+            code="too_many_fields",
+        )
+
+    return _parse_object(body)
+
+
+def _num_nodes(body: bytes) -> int:
+    """Return how many names, objects and lists a JSON text has, without parsing it."""
+    number = sum(map(body.count, _NODES))
+    if number <= MAX_NODES:
+        return number  # Also those in strings, if that does not matter.
+
+    characters = np.frombuffer(body.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
+    in_string = np.bitwise_xor.accumulate(characters == ord('"'))
+    is_node = np.isin(characters, np.frombuffer(b"".join(_NODES), np.uint8))
+    return int(np.count_nonzero(is_node & ~in_string))
 
 
 def _too_large(max_size: int) -> HTTPError:

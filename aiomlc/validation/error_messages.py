@@ -198,9 +198,9 @@ def _describe_wrong_tag(error: ErrorDetails) -> str:
     context = error.get("ctx", {})
     field, tag = context["discriminator"], context["tag"]
     if not field.startswith("'"):  # A function, whose tags are not all values of the field.
-        return f"type {tag!r} is not supported"
+        return f"type {safe_repr(tag)} is not supported"
 
-    return f"{field.strip(chr(39))} must be one of {context['expected_tags']}, got {tag!r}"
+    return f"{field.strip(chr(39))} must be one of {context['expected_tags']}, got {safe_repr(tag)}"
 
 
 _DESCRIPTIONS: Mapping[str, Callable[[ErrorDetails], str]] = {

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 __all__ = (
+    "MAX_DEPTH",
     "MAX_ITEMS",
     "NOT_UTF8",
+    "TOO_DEEP",
     "InvalidValueError",
     "is_utf8",
     "read_json",
     "safe_repr",
+    "short_name",
     "short_repr",
     "to_plain",
 )
@@ -17,18 +20,19 @@ import json
 import reprlib
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
 # The readers of a value (pydantic, json, Jinja, llguidance) recurse at least once per level.
-_MAX_DEPTH = 100
-_TOO_DEEP = f"is nested deeper than {_MAX_DEPTH} levels"
+MAX_DEPTH: Final = 100
+TOO_DEEP: Final = f"is nested deeper than {MAX_DEPTH} levels"
 _MAX_INT_BITS = 10_000  # Python does not convert integers with thousands of digits to strings.
 _TOO_LONG = f"is an integer of more than {_MAX_INT_BITS} bits"
 NOT_UTF8 = "contains a lone surrogate, which cannot be encoded as UTF-8"
 
 _MAX_PRINTED_BITS = 128
+_MAX_PRINTED_NAME = 64  # Characters.
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 200
 _SCALAR_TYPES = frozenset({bool, bytes, float, int, type(None)})
@@ -48,9 +52,7 @@ class InvalidValueError(ValueError):
 
     def within(self, step: str) -> InvalidValueError:
         """Return the same for the enclosing value; excessive nesting has no further location."""
-        return (
-            self if self.reason == _TOO_DEEP else InvalidValueError(self.reason, step + self.path)
-        )
+        return self if self.reason == TOO_DEEP else InvalidValueError(self.reason, step + self.path)
 
 
 def is_utf8(text: str) -> bool:
@@ -80,6 +82,11 @@ def short_repr(value: object) -> str:
         return f"a number of {value.bit_length()} bits"
 
     return str(value)
+
+
+def short_name(name: str) -> str:
+    """Return a name for a message, without the end of one that is very long."""
+    return name if len(name) <= _MAX_PRINTED_NAME else f"{name[: _MAX_PRINTED_NAME - 3]}..."
 
 
 def safe_repr(value: object) -> str:
@@ -126,7 +133,7 @@ def read_json(text: str) -> Any:  # noqa: ANN401 - JSON has no narrower type.
     except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from None
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        raise ValueError(TOO_DEEP) from None
 
     return to_plain(value)
 
@@ -154,8 +161,8 @@ def _check_size(value: object) -> object:
 
 
 def _plain(value: object, depth: int) -> object:
-    if depth == _MAX_DEPTH and isinstance(value, (Iterable, BaseModel)):
-        raise InvalidValueError(_TOO_DEEP)
+    if depth == MAX_DEPTH and isinstance(value, (Iterable, BaseModel)):
+        raise InvalidValueError(TOO_DEEP)
 
     if isinstance(value, BaseModel):
         _plain_dict(dict(value).items(), depth)
@@ -180,7 +187,7 @@ def _plain_dict(items: Iterable[tuple[Any, object]], depth: int) -> dict[Any, ob
         try:
             fields[key] = to_plain(value, depth + 1)
         except InvalidValueError as error:
-            raise error.within(f".{short_repr(key)}") from error.__cause__
+            raise error.within(f".{short_name(short_repr(key))}") from error.__cause__
 
     return fields
 

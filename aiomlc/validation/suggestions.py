@@ -32,6 +32,7 @@ ENGINE_SYNONYMS: Mapping[str, str] = {
     "num_ctx": "max_single_sequence_length",
     "num_thread": "num_threads",
 }
+_MAX_COMPARED = 200  # Characters.
 
 
 def suggest(
@@ -49,6 +50,9 @@ def suggest(
         synonyms: Other names, and the known ones; those that are not known are ignored.
         cutoff: How similar a known name must be, from 0 to 1.
     """
+    if len(name) > _MAX_COMPARED:  # The time of a comparison grows with the square of the length.
+        return ""
+
     synonym = synonyms.get(name)
     similar = [synonym] if synonym in known else get_close_matches(name, known, 1, cutoff)
     return f"; did you mean {similar[0]}?" if similar else ""

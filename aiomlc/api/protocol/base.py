@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "FIRST_ERROR",
     "NONE_IS_EMPTY",
     "JsonObject",
     "WireModel",
@@ -16,11 +17,19 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.error_messages import describe_error
-from aiomlc.validation.json_values import InvalidValueError, is_utf8, to_plain
+from aiomlc.validation.json_values import InvalidValueError, is_utf8, short_name, to_plain
+from aiomlc.validation.request_shape import check_shape
 
 _Model = TypeVar("_Model", bound="WireModel")
 # The models are frozen, so their state can only be set through the descriptors of BaseModel.
@@ -31,6 +40,8 @@ _set_fields_set = _DESCRIPTORS["__pydantic_fields_set__"].__set__
 _set_extra = _DESCRIPTORS["__pydantic_extra__"].__set__
 _set_private = _DESCRIPTORS["__pydantic_private__"].__set__
 
+#: Stops at the first invalid item of a list, and does not describe all of them.
+FIRST_ERROR: Any = Field(fail_fast=True)
 NONE_IS_EMPTY = BeforeValidator(lambda value: () if value is None else value)
 
 
@@ -116,22 +127,23 @@ def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Copy the fields of a caller's request; see `to_plain`.
 
     Raises:
-        BadRequestError: If a value is invalid, such as a lone surrogate, or raises when it is read;
-            `param` names it.
+        BadRequestError: If a value is invalid, such as a lone surrogate, or raises when it is read,
+            or if there are too many names and values; `param` names it.
     """
+    check_shape(fields)
     plain = {}
     for name, value in fields.items():
         if _is_omitted(value):
             continue
 
         if not is_utf8(str(name)):
-            escaped = str(name).encode(errors="backslashreplace").decode()
+            escaped = short_name(str(name)).encode(errors="backslashreplace").decode()
             raise BadRequestError(f"{escaped}: unknown field", param=escaped)
 
         try:
             plain[name] = to_plain(value)
         except InvalidValueError as error:
-            param = f"{name}{error.path}"
+            param = f"{short_name(str(name))}{error.path}"
             raise BadRequestError(f"{param}: {error.reason}", param=param) from error.__cause__
 
     return plain
@@ -169,7 +181,8 @@ def _param_path(location: tuple[int | str, ...]) -> str:
         if isinstance(step, int):
             path += f"[{step}]"
         elif step != _KEY and not _is_union_tag(step, previous):
-            path += f".{step}" if path else step
+            name = short_name(step)
+            path += f".{name}" if path else name
 
         previous = step
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StrictBool
 
-from aiomlc.api.protocol.base import NONE_IS_EMPTY, JsonObject
+from aiomlc.api.protocol.base import FIRST_ERROR, NONE_IS_EMPTY, JsonObject
 from aiomlc.api.protocol.messages import AssistantMessage, Message, ToolMessage
 from aiomlc.api.protocol.request import (
     GenerationRequest,
@@ -64,9 +64,9 @@ _REQUIRED_IN_MESSAGES = frozenset({"role", "content"})
 class ChatCompletionRequest(GenerationRequest):  # type: ignore[misc] # Frozen by `model_config`.
     """A validated request for chat completions."""
 
-    messages: Annotated[tuple[Message, ...], Field(min_length=1)]
+    messages: Annotated[tuple[Message, ...], FIRST_ERROR, Field(min_length=1)]
     n: NumChoices = None
-    tools: Annotated[tuple[Tool, ...], NONE_IS_EMPTY] = ()
+    tools: Annotated[tuple[Tool, ...], FIRST_ERROR, NONE_IS_EMPTY] = ()
     tool_choice: ToolChoice | None = None  #: None means "auto".
     parallel_tool_calls: StrictBool | None = None  #: False allows at most one call.
     response_format: ResponseFormat | None = None  #: None means any text.

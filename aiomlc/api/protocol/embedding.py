@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, StrictBool, StrictStr
 
 from aiomlc.api.protocol.base import WireModel, parse
-from aiomlc.api.protocol.request import are_token_ids, with_extra_body
+from aiomlc.api.protocol.request import Name, are_token_ids, with_extra_body
 from aiomlc.runtime.tokenization.prompt_encoder import MAX_PROMPT_CHARACTERS
 from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.parameter import Integer
@@ -53,7 +53,7 @@ class EmbeddingRequest(WireModel):
     """A validated request for embeddings."""
 
     input: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_to_inputs)]
-    model: StrictStr | None = None  #: Echoed in the response.
+    model: Name | None = None  #: Echoed in the response.
     encoding_format: Literal["float", "base64"] | None = None  #: None means "float".
     #: The number of leading elements to keep of each embedding; None keeps all.
     dimensions: Annotated[int | None, Integer(ge=1)] = None

@@ -14,6 +14,7 @@ from aiomlc.errors import BadRequestError, PromptTooLongError
 from aiomlc.runtime.concurrency.turns import preparation_turns
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.validation.json_values import MAX_ITEMS
+from aiomlc.validation.request_shape import check_field_count
 
 T = TypeVar("T")
 
@@ -82,6 +83,7 @@ async def parse_off_loop(
     Raises:
         BadRequestError: If a field is invalid; `param` names it.
     """
+    check_field_count(fields)
     await preparation_turns().take()
     fields = {
         name: _read(name, value) if type(value) in _ITERATORS else value

@@ -18,7 +18,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, WrapValidator, model_validator
 
-from aiomlc.api.protocol.base import WireModel
+from aiomlc.api.protocol.base import FIRST_ERROR, WireModel
+from aiomlc.validation.json_values import safe_repr
 
 
 class JoinedText(str):
@@ -47,7 +48,7 @@ def _part_text(part: object) -> str:
         raise ValueError(f"content parts must be objects, got {type(part).__name__}")
 
     if (kind := part.get("type")) != "text":
-        raise ValueError(f"content part of type {kind!r} is not supported, only 'text'")
+        raise ValueError(f"content part of type {safe_repr(kind)} is not supported, only 'text'")
 
     text = part.get("text")
     if not isinstance(text, str) or set(part) != {"type", "text"}:
@@ -126,7 +127,7 @@ class AssistantMessage(WireModel):
     name: str | None = None
     reasoning_content: str | None = None  #: The reasoning before the content.
     reasoning: str | None = None  #: An alias of `reasoning_content`, which takes precedence.
-    tool_calls: tuple[ToolCall, ...] | None = None
+    tool_calls: Annotated[tuple[ToolCall, ...], FIRST_ERROR] | None = None
 
     @model_validator(mode="before")
     @classmethod

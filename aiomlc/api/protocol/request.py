@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 __all__ = (
+    "MAX_NAME",
     "Bias",
     "ChoiceCount",
     "GenerationRequest",
     "LogitBias",
+    "Name",
     "NumChoices",
     "NumLogprobs",
     "StopStrings",
@@ -19,17 +21,28 @@ __all__ = (
 )
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, Strict, StrictBool, StrictInt, StrictStr
+from pydantic import (
+    BeforeValidator,
+    Field,
+    Strict,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
-from aiomlc.api.protocol.base import NONE_IS_EMPTY, WireModel, parse, plain_fields
+from aiomlc.api.protocol.base import FIRST_ERROR, NONE_IS_EMPTY, WireModel, parse, plain_fields
 from aiomlc.api.protocol.debug_config import DebugConfig, check_debug_config
 from aiomlc.api.protocol.limits import check_sizes
 from aiomlc.errors import BadRequestError
 from aiomlc.sampling_params import SamplingParams
 from aiomlc.validation.parameter import Integer, Number, to_int
 
+_BATCH = 256
 _Request = TypeVar("_Request", bound="GenerationRequest")
 
 
@@ -40,6 +53,19 @@ def _to_tuple(stop: object) -> object:
     return (stop,) if isinstance(stop, str) else stop
 
 
+def _validate_in_batches(values: object, validate: ValidatorFunctionWrapHandler) -> Any:  # noqa: ANN401
+    """Validate a large dict in parts, so that a wrong one does not have thousands of errors."""
+    if type(values) is not dict or len(values) <= _BATCH:
+        return validate(values)
+
+    items = iter(values.items())
+    valid: dict[Any, Any] = {}
+    while batch := dict(islice(items, _BATCH)):
+        valid |= validate(batch)
+
+    return valid
+
+
 #: A token id that fits the native core. It need not be in the vocabulary.
 TokenId = Annotated[int, Integer(ge=0, le=2**31 - 1)]
 ChoiceCount = Annotated[StrictInt, BeforeValidator(to_int), Field(ge=1, le=128)]
@@ -47,11 +73,15 @@ ChoiceCount = Annotated[StrictInt, BeforeValidator(to_int), Field(ge=1, le=128)]
 NumChoices = ChoiceCount | None
 #: Alternatives to report per token; None means no log-probabilities.
 NumLogprobs = Annotated[int | None, Integer(ge=0, le=20)]
+MAX_NAME = 4096  #: Characters of a name that answers repeat.
+Name = Annotated[StrictStr, Field(max_length=MAX_NAME)]
 Bias = Annotated[float, Number(ge=-100, le=100)]
 #: Biases by token id; JSON objects have strings as keys.
-LogitBias = dict[Annotated[int, Field(ge=0)], Bias]
+LogitBias = Annotated[dict[Annotated[int, Field(ge=0)], Bias], WrapValidator(_validate_in_batches)]
 StopStrings = Annotated[
-    tuple[Annotated[str, Strict(), Field(min_length=1)], ...], BeforeValidator(_to_tuple)
+    tuple[Annotated[str, Strict(), Field(min_length=1)], ...],
+    FIRST_ERROR,
+    BeforeValidator(_to_tuple),
 ]
 
 
@@ -65,19 +95,19 @@ class StreamOptions(WireModel):
 class GenerationRequest(WireModel, SamplingParams):  # type: ignore[misc] # Frozen by `model_config`.
     """The fields of chat completions, text completions and token streams."""
 
-    model: StrictStr | None = None  #: Echoed in the response.
+    model: Name | None = None  #: Echoed in the response.
     logit_bias: LogitBias | None = None
     #: Python functions, which JSON cannot carry: see `LogitsProcessor`.
-    logits_processors: Annotated[tuple[Callable[..., object], ...], NONE_IS_EMPTY] = ()
+    logits_processors: Annotated[tuple[Callable[..., object], ...], FIRST_ERROR, NONE_IS_EMPTY] = ()
     stop: StopStrings = ()
-    stop_token_ids: Annotated[tuple[TokenId, ...], NONE_IS_EMPTY] = ()
+    stop_token_ids: Annotated[tuple[TokenId, ...], FIRST_ERROR, NONE_IS_EMPTY] = ()
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     debug_config: DebugConfig | None = None
     #: Whether text gets the tokenizer's special tokens; None means yes, unless a chat template or
     #: the format of the model's directory decides.
     add_special_tokens: StrictBool | None = None
-    request_id: Annotated[str, Strict(), Field(min_length=1)] | None = None
+    request_id: Annotated[str, Strict(), Field(min_length=1, max_length=MAX_NAME)] | None = None
     # Labels for the logs of a hosted service, which an in-process engine does not keep.
     user: StrictStr | None = None
     safety_identifier: StrictStr | None = None

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr
 
-from aiomlc.api.protocol.base import JsonObject, WireModel, parse, plain_fields
+from aiomlc.api.protocol.base import FIRST_ERROR, JsonObject, WireModel, parse, plain_fields
 from aiomlc.validation.json_values import read_json
 
 
@@ -70,8 +70,10 @@ class StructuralTagFormat(WireModel):
     """Unconstrained text in which every occurrence of a trigger must begin a structure."""
 
     type: Literal["structural_tag"]
-    structures: Annotated[tuple[TagStructure, ...], Field(min_length=1)]
-    triggers: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+    structures: Annotated[tuple[TagStructure, ...], FIRST_ERROR, Field(min_length=1)]
+    triggers: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...], FIRST_ERROR, Field(min_length=1)
+    ]
 
 
 ResponseFormat = Annotated[

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, StrictStr, Tag
 
-from aiomlc.api.protocol.base import WireModel
+from aiomlc.api.protocol.base import FIRST_ERROR, WireModel
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -35,7 +35,7 @@ def _to_parts(content: object) -> object:
     return ({"type": "text", "text": content},) if isinstance(content, str) else content
 
 
-Content = Annotated[tuple[TextPart, ...], BeforeValidator(_to_parts)]
+Content = Annotated[tuple[TextPart, ...], FIRST_ERROR, BeforeValidator(_to_parts)]
 
 
 class InputMessage(WireModel):
@@ -88,8 +88,8 @@ class InputReasoning(WireModel):
     """The model's reasoning before the next item."""
 
     type: Literal["reasoning"]
-    summary: tuple[SummaryPart, ...]
-    content: tuple[ReasoningPart, ...] | None = None
+    summary: Annotated[tuple[SummaryPart, ...], FIRST_ERROR]
+    content: Annotated[tuple[ReasoningPart, ...], FIRST_ERROR] | None = None
     id: StrictStr | None = None
     status: Status | None = None
     encrypted_content: None = None  #: Not supported: only OpenAI can decrypt it.
@@ -143,4 +143,6 @@ def _to_fields(item: object) -> object:
     return item
 
 
-Input = Annotated[tuple[InputItem, ...], Field(min_length=1), BeforeValidator(_to_items)]
+Input = Annotated[
+    tuple[InputItem, ...], FIRST_ERROR, Field(min_length=1), BeforeValidator(_to_items)
+]

@@ -15,12 +15,12 @@ from pydantic import (
     Tag,
 )
 
-from aiomlc.api.protocol.base import NONE_IS_EMPTY, JsonObject, WireModel, parse
+from aiomlc.api.protocol.base import FIRST_ERROR, NONE_IS_EMPTY, JsonObject, WireModel, parse
 from aiomlc.api.protocol.chat_request import (
     ReasoningEffort,
 )
 from aiomlc.api.protocol.limits import check_sizes
-from aiomlc.api.protocol.request import is_noop, with_extra_body
+from aiomlc.api.protocol.request import Name, is_noop, with_extra_body
 from aiomlc.api.protocol.response_chat import ItemChat, items_to_chat
 from aiomlc.api.protocol.response_format import JsonSchema
 from aiomlc.api.protocol.response_input import Input
@@ -88,7 +88,7 @@ class AllowedFunctions(WireModel):
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: Annotated[tuple[FunctionChoice, ...], Field(min_length=1)]
+    tools: Annotated[tuple[FunctionChoice, ...], FIRST_ERROR, Field(min_length=1)]
 
 
 def _choice_tag(choice: object) -> object:
@@ -134,11 +134,11 @@ class ResponseRequest(WireModel):
 
     input: Input
     instructions: StrictStr | None = None  #: A system message before the input.
-    model: StrictStr | None = None  #: Echoed in the response.
+    model: Name | None = None  #: Echoed in the response.
     max_output_tokens: Annotated[int | None, Integer(ge=1)] = None
     temperature: float | None = None
     top_p: float | None = None
-    tools: Annotated[tuple[FunctionTool, ...], NONE_IS_EMPTY] = ()
+    tools: Annotated[tuple[FunctionTool, ...], FIRST_ERROR, NONE_IS_EMPTY] = ()
     tool_choice: FunctionToolChoice | None = None
     parallel_tool_calls: StrictBool | None = None
     text: TextConfig | None = None
@@ -151,9 +151,9 @@ class ResponseRequest(WireModel):
     top_k: int | None = None
     min_p: float | None = None
     seed: int | None = None
-    stop: StrictStr | tuple[StrictStr, ...] | None = None
+    stop: StrictStr | Annotated[tuple[StrictStr, ...], FIRST_ERROR] | None = None
     chat_template_kwargs: JsonObject | None = None
-    request_id: StrictStr | None = None
+    request_id: Name | None = None
 
     def item_chat(self) -> ItemChat:
         """Convert the instructions and the input to chat messages."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, StrictBool, StrictStr, Tag
 
-from aiomlc.api.protocol.base import JsonObject, WireModel
+from aiomlc.api.protocol.base import FIRST_ERROR, JsonObject, WireModel
 from aiomlc.validation.json_schema import check_json_schema
 
 
@@ -56,7 +56,7 @@ class ToolSelection(WireModel):
     """A subset of the tools, and whether the model must call one of them."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[tuple[NamedTool, ...], Field(min_length=1)]
+    tools: Annotated[tuple[NamedTool, ...], FIRST_ERROR, Field(min_length=1)]
 
 
 class AllowedTools(WireModel):

@@ -8,8 +8,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from anyio import create_task_group, sleep_forever
+from anyio import create_task_group, fail_after, sleep, sleep_forever
 from anyio.lowlevel import checkpoint
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from starlette.types import Message
 
 from aiomlc import AsyncMLCEngine, ModelLoadError
@@ -28,7 +30,7 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.loading.loaded_model import LoadedModel
-from aiomlc.serve import ServerOptions, create_app
+from aiomlc.serve import ServerOptions, create_app, memory, request_body
 from aiomlc.serve.http_errors import to_http_error
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
 from tests.unit.serve.asgi import CHAT, ManualRequest, events_of, http_client, serving
@@ -402,3 +404,62 @@ async def test_inputs_of_embeddings_beyond_the_limit_are_400() -> None:
     assert error_of(rejected)["message"] == "input: must have at most 2 items, got 3"
     assert [item["index"] for item in texts.json()["data"]] == [0, 1]
     assert one_of_ids.json()["object"] == "list"
+
+
+_JSON_VALUES = st.recursive(
+    st.none() | st.integers() | st.text(alphabet='a"\\:{[]},é'),
+    lambda values: st.lists(values) | st.dictionaries(st.text(alphabet='"\\:{['), values),
+    max_leaves=20,
+)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + len(value) + sum(map(_count, value.values()))
+
+    return 1 + sum(map(_count, value)) if isinstance(value, list) else 0
+
+
+@settings(max_examples=50)
+@given(_JSON_VALUES, st.booleans())
+def test_names_objects_and_lists_are_counted_as_after_parsing(
+    value: object, is_ascii: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(request_body, "MAX_NODES", -1)  # So that the exact way is taken.
+        assert request_body._num_nodes(json.dumps(value, ensure_ascii=is_ascii).encode()) == _count(
+            value
+        )
+
+
+@pytest.mark.parametrize("kind", ["names", "lists", "objects"])
+async def test_a_body_with_too_many_names_is_refused_before_it_is_parsed(kind: str) -> None:
+    many = {
+        "names": {f"k{index}": 1 for index in range(150_001)},
+        "lists": [[]] * 150_001,
+        "objects": [{}] * 150_001,
+    }
+    async with serving() as (_, client):
+        answer = await client.post(PATH, json={**CHAT, "x": many[kind]})
+        harmless = await client.post(PATH, json={**CHAT, "x": "{[:" * 100_000})
+
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "too_many_fields"
+    assert harmless.json()["error"]["message"] == "x: unknown field"
+
+
+async def test_memory_is_returned_after_large_bodies_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(memory, "_malloc_trim", lambda: calls.append)
+    monkeypatch.setattr(memory, "_SECONDS", 0.01)
+    async with serving() as (_, client):
+        await client.post(PATH, json={**CHAT, "x": "a"})
+        await sleep(0.05)
+        assert calls == []
+
+        await client.post(PATH, json={**CHAT, "x": "a" * 2**20})
+        with fail_after(10):
+            while not calls:
+                await checkpoint()
+
+    assert calls == [0]
