@@ -279,10 +279,13 @@ class RequestFailedError(EngineError):
 
 
 class MissingPackageError(AiomlcError, ImportError):
-    """An optional package is not installed; `name` names it, and the message the command."""
+    """An optional package, or a version of it that fits, is not installed.
 
-    def __init__(self, name: str, command: str) -> None:
-        super().__init__(f"the package {name} is missing: {command}", name=name)
+    `name` names the package, and the message the command that installs it.
+    """
+
+    def __init__(self, name: str, command: str, reason: str | None = None) -> None:
+        super().__init__(f"{reason or f'the package {name} is missing'}: {command}", name=name)
 
 
 class ModelLoadError(AiomlcError, RuntimeError):

@@ -19,12 +19,17 @@ def framework(package: str, extra: str) -> Iterator[None]:
         extra: The extra of aiomlc that installs it.
 
     Raises:
-        MissingPackageError: If the package is not installed.
+        MissingPackageError: If the package is not installed, or its version lacks a name.
     """
     try:
         yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         if (error.name or "").partition(".")[0] != package:
             raise
+
+        command = f"pip install --upgrade 'aiomlc[{extra}]'"
+        if not isinstance(error, ModuleNotFoundError) or error.name != package:
+            reason = f"the installed version of {package} does not fit ({error})"
+            raise MissingPackageError(package, command, reason) from None
 
         raise MissingPackageError(package, f"pip install 'aiomlc[{extra}]'") from None

@@ -12,6 +12,7 @@ import pytest
 
 import aiomlc
 from aiomlc import errors
+from aiomlc.integrations.frameworks import framework
 
 
 def test_every_error_is_exported_and_belongs_to_a_branch() -> None:
@@ -101,3 +102,22 @@ def test_every_error_that_takes_more_than_a_message_is_copied() -> None:
         error_type = getattr(errors, name)
         if "__init__" in vars(error_type):
             assert any(issubclass(kind, error_type) for kind in copied), name
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "message"),
+    [
+        ("no_such_package", "x", "the package no_such_package is missing: pip install 'aiomlc[x]'"),
+        ("json", "nothing", "the installed version of json does not fit (cannot import name"),
+        ("json.nothing", "x", "the installed version of json does not fit (No module named"),
+    ],
+)
+def test_a_framework_that_is_missing_or_too_old_is_named_with_the_command(
+    package: str, name: str, message: str
+) -> None:
+    with pytest.raises(errors.MissingPackageError) as caught, framework(package.split(".")[0], "x"):
+        exec(f"from {package} import {name}")
+
+    assert str(caught.value).startswith(message)
+    assert "'aiomlc[x]'" in str(caught.value)
+    assert caught.value.name == package.split(".")[0]

@@ -51,6 +51,12 @@ def test_every_public_name_can_be_imported() -> None:
         getattr(aiomlc, missing)
 
 
+@pytest.mark.parametrize("name", ["LLM", "Engine", "Llama", "OpenAI", "SamplingParams"])
+def test_a_name_of_another_library_is_answered_with_ours(name: str) -> None:
+    with pytest.raises(ImportError, match=f"aiomlc has no '{name}': use .*(MLCEngine|arguments)"):
+        exec(f"from aiomlc import {name}")
+
+
 def test_version_equals_that_of_the_distribution() -> None:
     assert aiomlc.__version__ == version("aiomlc")
 

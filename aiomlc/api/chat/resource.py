@@ -33,7 +33,7 @@ from aiomlc.api.streams.pending_response import PendingResponse, returns_pending
 from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError
-from aiomlc.runtime.concurrency.misuse import explains, keyword_only
+from aiomlc.runtime.concurrency.misuse import NotCallable, explains, keyword_only
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.validation.tracebacks import keeps_origin
 
@@ -248,8 +248,10 @@ class AsyncCompletions:
 
 @explains(create="use `chat.completions.create`")
 @final
-class AsyncChat:
+class AsyncChat(NotCallable):
     """`engine.chat`."""
+
+    _call_example = "engine.chat.completions.create(messages=[...])"
 
     def __init__(self, service: SessionProvider) -> None:
         self.completions: AsyncCompletions = AsyncCompletions(service)

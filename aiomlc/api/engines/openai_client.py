@@ -18,7 +18,15 @@ _PACKAGES: Final = frozenset({"httpx2", "openai", "starlette"})
 _BETA: Final = "its methods are here, too: write `chat.completions.parse`"
 _CLOSE: Final = "write `terminate()`, or use `{}`"
 #: What OpenAI's and other clients have, and engines have not.
-HINTS: Final = {"beta": _BETA, **dict.fromkeys(("close", "aclose"), _CLOSE.format("with"))}
+HINTS: Final = {
+    "beta": _BETA,
+    "create_chat_completion": "write `chat.completions.create`",
+    "create_completion": "write `completions.create`",
+    "create_embedding": "write `embeddings.create`",
+    "chat_completion": "write `chat.completions.create`",
+    "complete": "write `completions.create`",
+    **dict.fromkeys(("close", "aclose"), _CLOSE.format("with")),
+}
 ASYNC_HINTS: Final = HINTS | dict.fromkeys(("close", "aclose"), _CLOSE.format("async with"))
 
 

@@ -40,7 +40,7 @@ from aiomlc.api.protocol.response import Response, ResponseEvent
 from aiomlc.api.responses.resource import ResponseInput, ResponseOptions, ResponseStream
 from aiomlc.api.streams.portal import BlockingStream, EnginePortal
 from aiomlc.api.streams.visible_names import hides
-from aiomlc.runtime.concurrency.misuse import explains, keyword_only
+from aiomlc.runtime.concurrency.misuse import NotCallable, explains, keyword_only
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Embedder
@@ -53,8 +53,10 @@ T = TypeVar("T")
 
 @explains(create="use `chat.completions.create`")
 @final
-class Chat:
+class Chat(NotCallable):
     """`engine.chat`."""
+
+    _call_example = "engine.chat.completions.create(messages=[...])"
 
     def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
         self.completions: Completions = Completions(engine, portal)

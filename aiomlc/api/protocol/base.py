@@ -15,7 +15,7 @@ __all__ = (
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -64,6 +64,15 @@ class WireModel(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False
     )
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, name):  # noqa: ANN001, ANN204
+            """Raise what a dictionary's way of reading an answer should be."""
+            raise TypeError(
+                f"{type(self).__name__} is an object: write `.{name}` in place of `[{name!r}]`, "
+                "or call `to_dict()`"
+            )
 
     def to_dict(
         self,

@@ -30,7 +30,7 @@ _OWN_THREAD_MESSAGE: Final = "the engine's thread cannot wait for the engine"
 _T = TypeVar("_T")
 
 
-@explains(choices=IS_A_STREAM, usage=IS_A_STREAM)
+@explains(choices=IS_A_STREAM, usage=IS_A_STREAM, text=IS_A_STREAM)
 @hides("receive_batch")
 @final
 class BlockingStream(IterationOnly, Generic[_T]):

@@ -10,6 +10,7 @@ __all__ = (
     "AsyncScopeFirst",
     "AsyncScopeOnly",
     "IterationOnly",
+    "NotCallable",
     "ScopeOnly",
     "Uncopyable",
     "explains",
@@ -26,6 +27,7 @@ from aiomlc.errors import BadRequestError
 
 _IN_BLOCKING_CODE = "or `MLCEngine` in code without async"
 _IN_ASYNC_CODE = "or `AsyncMLCEngine` in async code"
+_MESSAGES_EXAMPLE = 'messages=[{"role": "user", "content": ...}]'
 
 
 _Class = TypeVar("_Class", bound=type)
@@ -48,14 +50,18 @@ def explains(**hints: str) -> Callable[[_Class], _Class]:
 
 
 def keyword_only(method: _Method) -> _Method:
-    """Let the TypeError of a positional argument name the keyword to write."""
+    """Let the TypeError of a positional argument, or of a prompt to a chat, name the keyword."""
     first = list(inspect.signature(method).parameters)[1]
     message = f"{method.__qualname__}() takes keyword arguments only: write `{first}=...`"
+    chat = f"{method.__qualname__}() takes a chat: write `{_MESSAGES_EXAMPLE}` for `prompt=...`"
 
     @wraps(method)
     def call(self: object, *values: object, **fields: object) -> object:
         if values:
             raise TypeError(message)
+
+        if first == "messages" and "prompt" in fields and "messages" not in fields:
+            raise TypeError(chat)
 
         return method(self, **fields)
 
@@ -128,6 +134,19 @@ class IterationOnly(ScopeOnly):
         def __aiter__(self):  # noqa: ANN204
             raise TypeError(
                 f"{type(self).__name__} is a blocking iterator: use `for`, {_IN_ASYNC_CODE}"
+            )
+
+
+class NotCallable:
+    """An object whose method is meant where it is called like a function."""
+
+    _call_example: ClassVar[str]  #: The call to write.
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, *values, **fields):  # noqa: ANN002, ANN003, ANN204
+            raise TypeError(
+                f"{type(self).__name__} is not a function: write `{self._call_example}`"
             )
 
 

@@ -147,6 +147,10 @@ class MemoryPlan:
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
+    def __repr__(self) -> str:
+        sizes = f"{self.total_bytes / 2**20:,.1f} of {self.budget.nbytes / 2**20:,.1f} MiB"
+        return f"<MemoryPlan of {self.models[0].name}, mode {self.mode}: {sizes}; print it>"
+
     def _lines(self) -> Iterator[str]:
         models = " + ".join(f"{model.name} ({model.quantization})" for model in self.models)
         yield f"{models}, mode {self.mode}"

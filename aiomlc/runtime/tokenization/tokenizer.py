@@ -81,6 +81,9 @@ class Tokenizer:
             token_id: token.content for token_id, token in added.items() if token.special
         }
 
+    def __repr__(self) -> str:
+        return f"<Tokenizer of {self.vocab_size:,} tokens>"
+
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Build a tokenizer from the contents of a `tokenizer.json`.

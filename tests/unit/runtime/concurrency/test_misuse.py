@@ -111,3 +111,36 @@ def test_a_name_of_older_clients_says_what_to_write() -> None:
         for engine in engines:
             with pytest.raises(AttributeError, match=r"'beta': .*write `chat.completions.parse`"):
                 engine.beta  # noqa: B018
+
+
+def test_the_ways_of_other_libraries_are_answered_with_ours() -> None:
+    with MLCEngine(loader=fake_loader(FakeCore(["Hi!"]))) as engine:
+        untyped: Any = engine
+        with pytest.raises(AttributeError, match=r"write `chat.completions.create`"):
+            untyped.create_chat_completion(messages=HELLO)
+
+        with pytest.raises(TypeError, match=r"write `engine.chat.completions.create\(messages"):
+            untyped.chat(HELLO)
+
+        with pytest.raises(TypeError, match=r"takes a chat: write `messages=\["):
+            untyped.chat.completions.create(prompt="Hi")
+
+        with pytest.raises(AttributeError, match="iterate over the chunks of the stream"):
+            untyped.generate("Hi").text  # noqa: B018
+
+        answer: Any = engine.chat.completions.create(messages=HELLO)
+        with pytest.raises(TypeError, match=r"write `.choices` in place of `\['choices'\]`"):
+            answer["choices"]
+
+        assert "\n" not in repr(engine.tokenizer)
+        assert repr(engine.tokenizer) == f"<Tokenizer of {engine.tokenizer.vocab_size:,} tokens>"
+
+
+async def test_the_asynchronous_chat_is_not_a_function() -> None:
+    async with AsyncMLCEngine(loader=fake_loader(FakeCore(["Hi!"]))) as engine:
+        untyped: Any = engine
+        with pytest.raises(TypeError, match=r"AsyncChat is not a function: write `engine.chat."):
+            untyped.chat(HELLO)
+
+        with pytest.raises(TypeError, match=r"takes a chat: write `messages=\["):
+            await untyped.chat.completions.create(prompt="Hi")

@@ -149,6 +149,8 @@ def test_prefix_cache_may_use_a_fraction_of_the_kv_cache(
 def test_str_of_a_plan_is_a_table() -> None:
     plan = plan_of("local", 16 * GIB, utilization=0.5, max_num_sequence=8)
 
+    assert repr(plan).startswith("<MemoryPlan of ")
+    assert len(repr(plan)) < 120
     assert str(plan).splitlines() == [
         "large (q4f16_1), mode local",
         "  weights                        4,096.0 MiB  mapped from the cache on disk",
