@@ -1,1 +1,1 @@
-from aiomlc import JSONFFIEngine as JSONFFIEngine
+from mlc_llm.json_ffi.engine import JSONFFIEngine as JSONFFIEngine

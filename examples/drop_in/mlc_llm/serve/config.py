@@ -1,1 +1,67 @@
-from aiomlc import EngineConfig as EngineConfig
+"""`EngineConfig`, which can be changed until an engine takes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import aiomlc
+
+_FIELDS: list[Any] = [
+    (field.name, Any, dataclasses.field(default=field.default))
+    for field in dataclasses.fields(aiomlc.EngineConfig)
+]
+
+
+class EngineConfig(dataclasses.make_dataclass("EngineConfig", _FIELDS)):  # type: ignore[misc]
+    """The settings of an engine; the constructor of the engine checks them."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        self.additional_models = list(self.additional_models)
+        self.frozen()
+
+    def frozen(self) -> aiomlc.EngineConfig:
+        """Return the settings as aiomlc's record.
+
+        Raises:
+            BadRequestError: If a field is out of range or not supported.
+        """
+        values = {**vars(self), "additional_models": tuple(self.additional_models)}
+        if self.step_token_budget is None and self.prefill_mode == "hybrid":
+            # A step of MLC LLM takes all prompts that fit its chunk.
+            values["step_token_budget"] = self.prefill_chunk_size or _CHUNK
+
+        return aiomlc.EngineConfig(**values)
+
+    @property
+    def draft_model(self) -> tuple[str, str | None] | None:
+        """The draft model of `additional_models` and the library given for it, if any."""
+        return self.frozen().draft_model
+
+    def asjson(self) -> str:
+        """Return the settings as a JSON object."""
+        self.frozen()
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_json(cls, json_str: str) -> EngineConfig:
+        """Read a JSON object with settings."""
+        return thawed(aiomlc.EngineConfig.from_json(json_str))
+
+
+_CHUNK = 2048  # At most the engine's own chunk counts.
+
+
+def frozen(config: Any) -> Any:
+    """Return a configuration for aiomlc; whatever else it is, aiomlc reports it."""
+    return (
+        EngineConfig().frozen() if config is None else getattr(config, "frozen", lambda: config)()
+    )
+
+
+def thawed(config: aiomlc.EngineConfig) -> EngineConfig:
+    """Return a configuration of aiomlc as one that can be changed."""
+    names = [field.name for field in dataclasses.fields(config)]
+    return EngineConfig(**{name: getattr(config, name) for name in names})

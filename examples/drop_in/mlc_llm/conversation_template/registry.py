@@ -1,0 +1,1 @@
+from aiomlc import ConvTemplateRegistry as ConvTemplateRegistry

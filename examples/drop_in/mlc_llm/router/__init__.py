@@ -1,0 +1,1 @@
+from mlc_llm.router.router import Router as Router

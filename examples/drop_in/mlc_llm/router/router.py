@@ -1,0 +1,1 @@
+from aiomlc.serve import Router as Router

@@ -1,0 +1,4 @@
+from mlc_llm.serve.entrypoints import debug_entrypoints as debug_entrypoints
+from mlc_llm.serve.entrypoints import metrics_entrypoints as metrics_entrypoints
+from mlc_llm.serve.entrypoints import microserving_entrypoints as microserving_entrypoints
+from mlc_llm.serve.entrypoints import openai_entrypoints as openai_entrypoints

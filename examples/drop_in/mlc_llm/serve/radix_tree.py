@@ -1,0 +1,1 @@
+from aiomlc import PagedRadixTree as PagedRadixTree

@@ -1,0 +1,2 @@
+from mlc_llm.testing.pytest_utils import require_test_model as require_test_model
+from mlc_llm.testing.pytest_utils import require_test_tokenizers as require_test_tokenizers

@@ -1,0 +1,2 @@
+from aiomlc import StopStrHandler as StopStrHandler
+from aiomlc import TextStreamer as TextStreamer
