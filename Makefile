@@ -43,7 +43,7 @@ CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 # Builds and tests beside each other: the Python tests, which wait for each other, come first.
 BESIDE = nice -n 10
 
-.PHONY: chat test thorough check dev compile lint lint-python lint-native tidy format native native-sanitize \
+.PHONY: chat test thorough check dev compile configure lint lint-python lint-native tidy format native native-sanitize \
   native-aarch64 docs pytest ray frameworks coverage wheel wheels soak soak-sanitize soak-address \
   soak-thread mutations-sanitize bench clean
 .DELETE_ON_ERROR:
@@ -91,9 +91,8 @@ $(VENV)/dev: $(VENV)/tools pyproject.toml $(NATIVE_SOURCES)
 
 # ninja shows how far the build is, as pip would not.
 compile: $(VENV)/tools
-	@echo "Building the native core, which takes a few minutes."
 	@$(CMAKE) -S native -B $(NATIVE) $(CMAKE_OPTIONS) -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" >/dev/null
-	@NINJA_STATUS="%f of %t built, %e s: " $(BIN)/cmake --build $(NATIVE) --target aiomlc
+	@NINJA_STATUS="Building the native core: %f of %t, %e s: " $(BIN)/cmake --build $(NATIVE) --target aiomlc
 
 $(VENV)/lint: $(VENV)/dev pyproject.toml
 	$(BIN)/pip install --quiet --group lint --group docs build
@@ -121,7 +120,7 @@ lint-native: $(VENV)/lint
 # clang-tidy on files of the core, all of them or TIDY.
 TIDY = $(shell cd native && find src -name '*.cc' -not -path 'src/ffi/*' -not -path 'src/model/tvm_*' \
   -not -path 'src/model/virtual_machine.cc')
-tidy: $(VENV)/lint
+tidy: $(VENV)/lint configure
 	@echo "clang-tidy: $(words $(TIDY)) files"
 	@printf 'native/%s\n' $(TIDY) | $(BESIDE) xargs -P $(JOBS) -n 4 $(BIN)/clang-tidy --quiet -p $(NATIVE) \
 	  --extra-arg=-Wno-unknown-warning-option 2>build/tidy.log || { cat build/tidy.log; exit 1; }
@@ -133,18 +132,17 @@ format: $(VENV)/lint
 
 # ---- Native tests ----
 
-# Configures and builds targets: directory, targets, more options of CMake. CMake fetches the sources
-# of googletest from Debian's package if the system has no library of it.
-define native_build
-	$(CMAKE) -S native -B $(1) $(CMAKE_OPTIONS) -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" \
-	  -DAIOMLC_TESTS=ON $(3) >/dev/null
-	$(BESIDE) $(BIN)/cmake --build $(1) --target $(2)
-endef
+# CMake fetches the sources of googletest from Debian's package if the system has no library of it.
+CONFIGURE = $(CMAKE) -S native $(CMAKE_OPTIONS) -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" \
+  -DAIOMLC_TESTS=ON
 NATIVE_TESTS = UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(BESIDE) \
   $(BIN)/python native/tests/run_shards.py --jobs $(JOBS)
 
-native: $(VENV)/installed
-	$(call native_build,$(NATIVE),aiomlc_engine_tests aiomlc_kernel_tests)
+configure: $(VENV)/installed
+	$(CONFIGURE) -B $(NATIVE) >/dev/null
+
+native: configure
+	$(BESIDE) $(BIN)/cmake --build $(NATIVE) --target aiomlc_engine_tests aiomlc_kernel_tests
 	$(NATIVE_TESTS) $(NATIVE)/aiomlc_engine_tests
 	$(NATIVE_TESTS) --share $(KERNEL_SHARE) $(NATIVE)/aiomlc_kernel_tests
 	$(BIN)/python native/tests/check_isa_leaks.py $(NATIVE)/compile_commands.json
@@ -152,8 +150,8 @@ native: $(VENV)/installed
 # One directory for everything with these sanitizers: benchmarks/sanitized.sh builds there, too.
 HALVES = engine kernel
 native-sanitize: $(VENV)/installed
-	$(call native_build,build/address,$(HALVES:%=aiomlc_%_tests),-DAIOMLC_SANITIZE=address$(comma)undefined \
-	  -DCMAKE_CXX_FLAGS_RELEASE=-O1)
+	$(CONFIGURE) -B build/address -DAIOMLC_SANITIZE=address,undefined -DCMAKE_CXX_FLAGS_RELEASE=-O1 >/dev/null
+	flock build/address $(BESIDE) $(BIN)/cmake --build build/address --target $(HALVES:%=aiomlc_%_tests)
 	$(if $(filter engine,$(HALVES)),$(NATIVE_TESTS) build/address/aiomlc_engine_tests)
 	$(if $(filter kernel,$(HALVES)),$(NATIVE_TESTS) --share $(KERNEL_SHARE) build/address/aiomlc_kernel_tests)
 
@@ -174,7 +172,6 @@ native-aarch64: $(VENV)/tools
 	$(AARCH64_EMULATOR) -cpu cortex-a72 build/aarch64/aiomlc_kernel_tests --gtest_brief=1 \
 	  --gtest_filter='CpuInfo.*:Isa.*:*Linear*:*Elementwise*'
 
-comma := ,
 space := $() $()
 
 # ---- Documentation ----
