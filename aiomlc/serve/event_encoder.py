@@ -106,6 +106,7 @@ class ChatEventEncoder(_DataEncoder):
                 choice.finish_reason is None
                 and choice.logprobs is None
                 and chunk.prompt_logprobs is None
+                and chunk.usage is None
                 and delta.model_fields_set == _TEXT_DELTA_FIELDS
             ):
                 around = self._around_text.get(choice.index) or self._split(chunk)

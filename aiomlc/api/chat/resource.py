@@ -235,6 +235,7 @@ class AsyncCompletions:
             deltas,
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
+            reports_usage=request.reports_usage,
             make_tool_parser=make_tool_parser,
             make_reasoning_parser=_reasoning_parser_factory(
                 request, session.model, in_reasoning=chat.in_reasoning

@@ -27,6 +27,7 @@ def metrics_stream(
         session.engine.empty_stream(request_id),
         model=request.model or session.model.model_name,
         include_usage=True,
+        reports_usage=False,
         make_tool_parser=None,
         make_reasoning_parser=None,
         logprobs_writer=None,

@@ -14,7 +14,7 @@ from anyio.streams.memory import MemoryObjectStreamStatistics
 from aiomlc.api.chat.reasoning import ReasoningParser
 from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.api.generation.logprobs import FirstChoiceBuffer, LogprobsWriter, PromptWriter
-from aiomlc.api.observability.metrics import usage_extra
+from aiomlc.api.observability.metrics import usage_counts, usage_extra
 from aiomlc.api.protocol.base import construct_unchecked
 from aiomlc.api.protocol.chat import ChatCompletionChunk, ChoiceDelta, ChunkChoice
 from aiomlc.api.streams.chunk_stream import ChunkStream
@@ -44,6 +44,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         *,
         model: str,
         include_usage: bool,
+        reports_usage: bool,
         make_tool_parser: Callable[[], ToolCallParser] | None,
         make_reasoning_parser: Callable[[], ReasoningParser] | None,
         logprobs_writer: LogprobsWriter | None,
@@ -63,8 +64,10 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         self._write_prompt_logprobs = write_prompt_logprobs
         self._first_choice_buffer = None if write_prompt_logprobs is None else FirstChoiceBuffer()
         stages = (make_tool_parser, make_reasoning_parser, logprobs_writer, write_prompt_logprobs)
-        self._is_plain_text = all(stage is None for stage in stages)
         self._include_usage = include_usage
+        self._reports_usage = reports_usage  # In every chunk.
+        self._is_plain_text = all(stage is None for stage in stages) and not reports_usage
+        self._completion_tokens: dict[int, int] = {}  # So far, if reported; by choice.
         self._extra = extra  # Further fields of `usage.extra`.
         self._started: set[int] = set()  # Indices of the choices whose role chunk was yielded.
         self._last_deltas: dict[int, Delta] = {}  # By the index of each finished choice.
@@ -114,6 +117,11 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         return chain.from_iterable(map(self._make_chunks, deltas))
 
     def _make_chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
+        if self._reports_usage:
+            self._completion_tokens[delta.choice] = delta.completion_tokens
+            tokens = sum(self._completion_tokens.values())
+            self._common["usage"] = usage_counts(delta.prompt_tokens, tokens)
+
         choice_deltas = self._parse_delta(delta)
         if (
             len(choice_deltas) == 1
@@ -121,6 +129,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
             and delta.finish_reason is None
             and delta.choice in self._started
             and self._logprobs_writer is None
+            and not self._reports_usage
         ):
             return (self._make_text_chunk(delta.choice, choice_deltas[0]["content"]),)
 
@@ -216,9 +225,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         return {
             "completion_tokens_details": details,
             "extra": extra if self._extra is None else {**(extra or {}), **self._extra},
-            "prompt_tokens": first.prompt_tokens,
-            "completion_tokens": completion_tokens,
-            "total_tokens": first.prompt_tokens + completion_tokens,
+            **usage_counts(first.prompt_tokens, completion_tokens),
             "prompt_tokens_details": {"cached_tokens": first.cached_tokens},
         }
 

@@ -155,6 +155,8 @@ class AsyncTextCompletions:
             echoes=_make_echoes(session, request, prompts) if request.echo else [],
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
+            reports_usage=request.reports_usage,
+            drops_output=request.max_tokens == 0,
             write_prompt_logprobs=prompt_writer(request, session.model.tokenizer),
             make_logprobs_writer=(
                 None

@@ -13,7 +13,7 @@ from anyio.streams.memory import MemoryObjectStreamStatistics
 
 from aiomlc.api.completions.logprobs import CompletionLogprobsWriter, Echo
 from aiomlc.api.generation.logprobs import FirstChoiceBuffer, PromptWriter
-from aiomlc.api.observability.metrics import usage_extra
+from aiomlc.api.observability.metrics import usage_counts, usage_extra
 from aiomlc.api.protocol.completion import Completion, CompletionChoice, CompletionLogprobs
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.api.streams.visible_names import hides
@@ -42,6 +42,8 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         echoes: Sequence[Echo],
         model: str,
         include_usage: bool,
+        reports_usage: bool,
+        drops_output: bool,
         write_prompt_logprobs: PromptWriter | None,
         make_logprobs_writer: Callable[[], CompletionLogprobsWriter] | None,
         owner: object,
@@ -50,6 +52,10 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         self._streams = streams
         self._echoes = echoes  # One per prompt, or empty.
         self._include_usage = include_usage
+        self._reports_usage = reports_usage  # In every chunk.
+        # Of this prompt so far, if they are reported; by choice.
+        self._unfinished_tokens: dict[int, int] = {}
+        self._drops_output = drops_output
         # Both are None if the request does not ask for them.
         self._make_logprobs_writer = make_logprobs_writer
         self._write_prompt_logprobs = write_prompt_logprobs
@@ -62,6 +68,8 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         self.num_echoed_tokens: list[int] = []
         self._prompt_tokens = 0
         self._completion_tokens = 0
+        self._finished_tokens = 0  # Completion tokens of the finished prompts.
+        self._finished_prompts = 0  # Their prompt tokens.
         self._cached_tokens = 0
         self._timings: list[RequestTiming] = []
         self._common: dict[str, Any] = {
@@ -82,10 +90,12 @@ class CompletionStream(ChunkStream[Delta, Completion]):
 
     async def _next_delta(self) -> Delta:
         try:
-            return await self._stream.__anext__()
+            delta = await self._stream.__anext__()
         except AiomlcError:
             self._cancel()  # The other prompts are useless without this one.
             raise
+
+        return _without_output(delta) if self._drops_output else delta
 
     def _delta_statistics(self) -> MemoryObjectStreamStatistics:
         counts = zip(*(stream.statistics() for stream in self._streams), strict=True)
@@ -112,6 +122,9 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         return chain.from_iterable(map(self._make_chunks, deltas))
 
     def _make_chunks(self, delta: Delta) -> Iterator[Completion]:
+        if self._reports_usage:
+            self._common["usage"] = self._usage_so_far(delta)
+
         num_choices = self._stream.num_choices
         index = self._prompt_index * num_choices + delta.choice
         is_first = index not in self._started
@@ -136,12 +149,16 @@ class CompletionStream(ChunkStream[Delta, Completion]):
                 "extra": usage_extra(
                     self._prompt_tokens, self._completion_tokens, self._cached_tokens, self._timings
                 ),
-                "prompt_tokens": self._prompt_tokens,
-                "completion_tokens": self._completion_tokens,
-                "total_tokens": self._prompt_tokens + self._completion_tokens,
+                **usage_counts(self._prompt_tokens, self._completion_tokens),
                 "prompt_tokens_details": {"cached_tokens": self._cached_tokens},
             }
             yield Completion.model_validate({**self._common, "choices": [], "usage": usage})
+
+    def _usage_so_far(self, delta: Delta) -> dict[str, int]:
+        """Return the counts up to a delta, which belongs to a choice that has not finished."""
+        self._unfinished_tokens[delta.choice] = delta.completion_tokens
+        generated = self._finished_tokens + sum(self._unfinished_tokens.values())
+        return usage_counts(self._finished_prompts + delta.prompt_tokens, generated)
 
     def _prompt_logprobs(self, delta: Delta) -> Sequence[TokenLogprob] | None:
         """Return the log-probabilities of the prompt's tokens from the second on.
@@ -190,10 +207,21 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         if self._num_finished == num_choices:
             self._num_finished = 0
             self._prompt_index += 1
+            self._unfinished_tokens.clear()
+            self._finished_tokens = self._completion_tokens
+            self._finished_prompts = self._prompt_tokens
             self._first_choice_buffer = self._make_buffer()
 
     def _make_chunk(self, choice: dict[str, Any]) -> Completion:
         return Completion.model_validate({**self._common, "choices": [choice]})
+
+
+def _without_output(delta: Delta) -> Delta:
+    """Return what a delta says about the prompt."""
+    finish_reason = None if delta.finish_reason is None else "length"
+    return delta._replace(
+        text="", token_ids=(), logprobs=(), completion_tokens=0, finish_reason=finish_reason
+    )
 
 
 async def aggregate_completion(chunks: CompletionStream) -> Completion:

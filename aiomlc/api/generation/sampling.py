@@ -25,7 +25,8 @@ def sequence_options(request: SamplingRequest, model: LoadedModel) -> SequenceOp
         BadRequestError: If `logit_bias` has a token that is not in the vocabulary.
     """
     parameters = {name: getattr(request, name) for name in PARAMETERS}
-    parameters["max_tokens"] = request.max_new_tokens
+    # The engine generates at least one token, which `CompletionStream` drops.
+    parameters["max_tokens"] = 1 if request.max_new_tokens == 0 else request.max_new_tokens
     parameters["prompt_logprobs"] = request.num_prompt_logprobs
     end_token_ids = model.stop_token_ids if request.uses_model_stops else ()
     debug = request.debug_config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("EngineMetrics", "request_metrics", "usage_extra")
+__all__ = ("EngineMetrics", "request_metrics", "usage_counts", "usage_extra")
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -139,6 +139,15 @@ def request_metrics(request: FinishedRequest) -> dict[str, float]:
         values["inter_token_latency_s"] = round(decode_seconds / decode_tokens, 6)
 
     return values
+
+
+def usage_counts(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
+    """Return the counts of OpenAI's `usage`."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }
 
 
 def usage_extra(

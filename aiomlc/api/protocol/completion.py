@@ -29,6 +29,7 @@ from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.usage import StreamedWithUsage
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.json_values import safe_repr
+from aiomlc.validation.parameter import Integer
 
 # Unsupported fields, each with the values that are accepted because they have no effect.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {}
@@ -57,6 +58,8 @@ class CompletionRequest(GenerationRequest):  # type: ignore[misc] # Frozen by `m
     n: NumChoices = None  #: Choices per prompt.
     #: Choices to generate per prompt, of which the best `n` are returned; None means `n`.
     best_of: NumChoices = None
+    #: 0 generates nothing: with `echo` and `logprobs`, it scores the prompt.
+    max_tokens: Annotated[int | None, Integer(ge=0)] = None
     logprobs: NumLogprobs = None
     suffix: StrictStr | None = None  #: The text after the completion (fill-in-the-middle).
     response_format: ResponseFormat | None = None  #: None means any text.

@@ -89,6 +89,8 @@ class StreamOptions(WireModel):
     """The options of a stream."""
 
     include_usage: StrictBool | None = None  #: Whether the stream ends with a usage chunk.
+    #: Whether, with `include_usage`, every chunk has the usage so far, as in vLLM.
+    continuous_usage_stats: StrictBool | None = None
     include_obfuscation: StrictBool | None = None  #: Rejected if True.
 
 
@@ -142,6 +144,15 @@ class GenerationRequest(WireModel, SamplingParams):  # type: ignore[misc] # Froz
     def include_usage(self) -> bool:
         """Whether the stream ends with a usage chunk."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def reports_usage(self) -> bool:
+        """Whether every chunk of the stream has the usage so far."""
+        return (
+            self.include_usage
+            and self.stream_options is not None
+            and bool(self.stream_options.continuous_usage_stats)
+        )
 
 
 # What took the place of fields that OpenAI has deprecated.

@@ -41,7 +41,7 @@ class Usage(WireModel):
 class StreamedWithUsage(WireModel):
     """The base class of chunks of a stream that ends with the usage if requested."""
 
-    usage: Usage | None = None  #: Set in the last chunk only.
+    usage: Usage | None = None  #: Set in the last chunk only, or in all if the request asks for it.
 
     @model_serializer(mode="wrap")
     def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from aiomlc.api.observability.metrics import usage_extra
+from aiomlc.api.observability.metrics import usage_counts, usage_extra
 from aiomlc.api.protocol.generation_config import GenerationConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import Record
@@ -90,7 +90,7 @@ class SingleRequestStreamOutput(NamedTuple):
     `delta_text`, `error` and `prompt_logprob_json_strs` are extensions of MLC LLM's record.
     """
 
-    delta_token_ids: list[int]
+    delta_token_ids: list[int]  #: Without the stop token, as in MLC LLM.
     delta_text: str  #: The text of these tokens, without a stop string.
     finish_reason: str | None  #: "stop", "length", "abort", "error" or "timeout".
     request_final_usage_json_str: str | None  #: OpenAI's usage, in a separate output.
@@ -126,9 +126,7 @@ class SingleRequestStreamOutput(NamedTuple):
         completion_tokens = sum(record.completion_tokens for record in last_records)
         timings = [record.timing for record in last_records if record.timing is not None]
         counts: dict[str, object] = {
-            "prompt_tokens": first.prompt_tokens,
-            "completion_tokens": completion_tokens,
-            "total_tokens": first.prompt_tokens + completion_tokens,
+            **usage_counts(first.prompt_tokens, completion_tokens),
             "prompt_tokens_details": {"cached_tokens": first.cached_tokens},
         }
         extra = usage_extra(first.prompt_tokens, completion_tokens, first.cached_tokens, timings)

@@ -29,6 +29,7 @@ class _LiveChoice(NamedTuple):
     num_choices: int
     listener: OutputListener | None
     processors: LogitsProcessors | None
+    stop_token_ids: frozenset[int]
 
 
 @final
@@ -78,11 +79,12 @@ class LiveRequests:
         assert processors is None or isinstance(processors, LogitsProcessors), (
             "as `sequence_options` creates them"
         )
+        stop_token_ids = frozenset(options.stop_token_ids)
         sequence_ids = submit_choices(self._core, prompt_ids, options, num_choices)
         for choice, sequence_id in enumerate(sequence_ids):
             listener = None if listeners is None else listeners[choice]
             self._choices[sequence_id] = _LiveChoice(
-                request_id, choice, num_choices, listener, processors
+                request_id, choice, num_choices, listener, processors, stop_token_ids
             )
             if options.strips_leading_space:
                 self._unstripped.add(sequence_id)
@@ -159,6 +161,11 @@ class LiveRequests:
         if cause is not None:
             record = record._replace(error=f"a logits processor failed: {cause!r}")
 
+        if record.finish_reason == "stop" and live.stop_token_ids.intersection(
+            record.token_ids[-1:]
+        ):
+            record = _without_last_token(record)
+
         write = self._logprobs.write_json
         return (
             SingleRequestStreamOutput.from_record(
@@ -175,6 +182,11 @@ class LiveRequests:
         siblings = self._sequence_ids.get(live.request_id, ())
         if live.listener is None and not self._choices.keys() & siblings:
             del self._sequence_ids[live.request_id]
+
+
+def _without_last_token(record: Record) -> Record:
+    """Return a record without the stop token, which MLC LLM does not report."""
+    return record._replace(token_ids=record.token_ids[:-1], logprobs=record.logprobs[:-1])
 
 
 def _with_usages(

@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
     sequence_id: int
     text: str
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]  #: As many as `completion_tokens` counts, the stop token included.
     finish_reason: str | None  #: "stop", "length", "abort", "error" or "timeout".
     error: str | None  #: The cause of "error"; the limit of "timeout".
     prompt_tokens: int

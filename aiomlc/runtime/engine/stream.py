@@ -33,6 +33,7 @@ class Delta(NamedTuple):
     """The output of one choice since the previous delta; the counts are totals of the choice."""
 
     text: str
+    #: As many as `completion_tokens` counts: also a stop token, and those of a stop string.
     token_ids: tuple[int, ...]
     finish_reason: str | None  #: "stop" or "length" in the last delta, else None.
     prompt_tokens: int

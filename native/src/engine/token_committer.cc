@@ -188,15 +188,15 @@ bool TokenCommitter::CommitToken(Sequence* sequence, int32_t token_id, const flo
   }
   Record record = NewRecord(*sequence);
   record.prompt_logprobs = sequence->prompt_scorer.TakeLogprobs();
-  if (is_stop_token) {
-    record.text = FlushText(sequence);
-    sequences_.End(sequence, std::move(record), FinishReason::kStop);
-    return false;
-  }
   record.token_ids = {token_id};
   if (sequence->top_logprobs.has_value()) {
     record.logprobs.push_back(
         ComputeLogprobs(logits, context_.model->vocab_size(), token_id, *sequence->top_logprobs));
+  }
+  if (is_stop_token) {
+    record.text = FlushText(sequence);
+    sequences_.End(sequence, std::move(record), FinishReason::kStop);
+    return false;
   }
   StopMatcher& stop_matcher = sequence->stop_matcher;
   record.text = stop_matcher.Put(sequence->detokenizer.Put(token_id), sequence->may_stop());

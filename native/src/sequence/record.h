@@ -30,10 +30,11 @@ struct Record {
   /*! \brief New text: complete UTF-8 code points, without stop strings; may be empty. */
   std::string text;
   /*!
-   * \brief The generated tokens in order, without the stop token.
+   * \brief The generated tokens in order, as many as `completion_tokens` counts.
    *
    * The text of the last tokens may follow in a later record, if it ends in an incomplete code
-   * point or in a prefix of a stop string. Tokens that are part of a stop string are included.
+   * point or in a prefix of a stop string. The stop token, and tokens that are part of a stop
+   * string, are included.
    */
   std::vector<int32_t> token_ids;
   /*! \brief One entry for each of `token_ids` if `top_logprobs` is set, else empty. */

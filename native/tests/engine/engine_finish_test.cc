@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 
 class EngineFinishTest : public EngineTest {};
 
-TEST_F(EngineFinishTest, AStopTokenEndsTheSequenceAndIsCountedButNotReported) {
+TEST_F(EngineFinishTest, AStopTokenEndsTheSequenceAndIsReportedWithoutText) {
   model_->ScriptTokens(2, {7, 8, 28});
   SequenceOptions options = Greedy();
   options.stop_token_ids = {5, 28};
@@ -22,7 +22,7 @@ TEST_F(EngineFinishTest, AStopTokenEndsTheSequenceAndIsCountedButNotReported) {
   StepUntilIdle();
 
   EXPECT_EQ(output_[id].text, "hi");
-  EXPECT_THAT(output_[id].token_ids, ElementsAre(7, 8));
+  EXPECT_THAT(output_[id].token_ids, ElementsAre(7, 8, 28));
   EXPECT_EQ(output_[id].finish_reason, FinishReason::kStop);
   EXPECT_EQ(output_[id].prompt_tokens, 2);
   EXPECT_EQ(output_[id].completion_tokens, 3);

@@ -100,7 +100,7 @@ TEST(EngineSampling, StopConditionsAreIgnoredBeforeMinTokens) {
   options.min_tokens = 4;
   model.Script([](const FakeModel::Tokens&) { return 3; });
   const Record stopped = Generate(&model, options);
-  EXPECT_THAT(stopped.token_ids, ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(stopped.token_ids, ElementsAre(0, 0, 0, 0, 3));
   EXPECT_EQ(stopped.finish_reason, FinishReason::kStop);
   EXPECT_EQ(stopped.completion_tokens, 5);
 
@@ -159,7 +159,7 @@ TEST(EngineSampling, HeldBackTextDoesNotDelayLogprobs) {
     }
   }
 
-  EXPECT_THAT(counts, ElementsAre(1, 1, 1, 1, 1, 0)) << "the stop token is not reported";
+  EXPECT_THAT(counts, ElementsAre(1, 1, 1, 1, 1, 1)) << "the last one is of the stop token";
   EXPECT_EQ(text, "\xc3\xa9sta");
 }
 

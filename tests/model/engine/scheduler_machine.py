@@ -324,7 +324,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert self.read_ids.get(sequence.id, ()) == sequence.generated_ids
             assert (sequence.id in self.ended_ids) == (sequence.finish_reason is not None)
             if sequence.finish_reason in {"stop", "length"}:
-                text = b"".join(self.bench.vocabulary[token] for token in sequence.generated_ids)
+                ids = sequence.generated_ids  # A stop token has no text.
+                ids = ids[:-1] if sequence.finish_reason == "stop" else ids
+                text = b"".join(self.bench.vocabulary[token] for token in ids)
                 assert self.read_text[sequence.id] == text.decode(errors="replace")
 
     def _add_record(self, record: Record) -> None:
@@ -381,6 +383,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 def _expected_output(tokens: tuple[int, ...], stops: tuple[int, ...]) -> ExpectedOutput:
     for index, token_id in enumerate(tokens):
         if token_id in stops:
-            return ExpectedOutput(tokens[:index], "stop", index + 1)
+            return ExpectedOutput(tokens[: index + 1], "stop")
 
-    return ExpectedOutput(tokens, "length", len(tokens))
+    return ExpectedOutput(tokens, "length")

@@ -37,9 +37,12 @@ class CoreLimits:
 class ExpectedOutput:
     """The complete output of a sequence, which does not depend on other sequences."""
 
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]  #: With the stop token, if one ends the output.
     finish_reason: str
-    completion_tokens: int  #: One more than `token_ids` if the output ends with a stop token.
+
+    @property
+    def completion_tokens(self) -> int:
+        return len(self.token_ids)
 
 
 @dataclass(slots=True, eq=False)
