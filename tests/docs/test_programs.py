@@ -33,7 +33,7 @@ NAMES: dict[str, dict[str, Any]] = {
     }
 }
 #: Pages whose `engine` is an encoder.
-ENCODER_PAGES = ("docs/models.md",)
+ENCODER_PAGES = ("docs/embeddings.md", "docs/models.md")
 
 
 def _programs(page: Path) -> list[Block]:

@@ -28,6 +28,15 @@ SEARCHES = {
     "catch errors": "errors.html",
     "tune": "tune.html",
     "deploy": "deploy.html",
+    "ollama": "coming_from.html",
+    "vllm": "coming_from.html",
+    "embeddings": "embeddings.html",
+    "grammar": "structured_output.html",
+    "temperature": "parameters.html",
+    "reasoning": "reasoning.html",
+    "call functions": "call_functions.html",
+    "prometheus": "dashboards.html",
+    "cancel": "tutorial.html",
 }
 
 
