@@ -47,6 +47,7 @@ from aiomlc.serve.json_text import to_json
 from aiomlc.serve.models import ModelRegistry, Served, to_registry
 from aiomlc.serve.options import ServerOptions
 from aiomlc.validation.json_values import short_repr
+from aiomlc.validation.shortages import names_shortages
 
 DEFAULT_IN_FLIGHT: Final = 64  # Twice the sequences of mode "local", so that none has to wait.
 _OPTIONS = ServerOptions(max_choices=1024)
@@ -73,6 +74,7 @@ class BatchSummary:
     invalid_lines: tuple[InvalidLine, ...]  #: The first 100 of them.
 
 
+@names_shortages
 async def run_batch(
     models: Served | Mapping[str, Served],
     input_path: str | PathLike[str],

@@ -19,7 +19,8 @@ import functools
 import logging
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,7 @@ from aiomlc.cache.files import (
     Stamp,
     is_at,
     is_settled,
+    is_transient,
     read_sealed,
     regular_file,
     stamp_of,
@@ -85,15 +87,14 @@ def open_entry(
     Raises:
         FileNotFoundError: If there is no such entry, or it is being removed.
         DamagedEntryError: If the entry is damaged.
+        OSError: If the system lacks descriptors or memory: see `is_transient`.
     """
     if not stat.S_ISDIR(path.lstat().st_mode):
         raise DamagedEntryError("it is not a directory")
 
     lease = _lease(path / kind.files[0])
-    try:
+    with _damage(MANIFEST_NAME):
         manifest = read_sealed(path / MANIFEST_NAME)
-    except (OSError, ValueError) as error:
-        raise DamagedEntryError(f"{MANIFEST_NAME} {_reason(error)}") from error
 
     if (manifest["version"], manifest["key"]) != (FORMAT_VERSION, path.name):
         raise DamagedEntryError(f"{MANIFEST_NAME} belongs to another entry")
@@ -139,7 +140,8 @@ def _lease(path: Path) -> Lease:
         if not path.parent.exists():
             raise FileNotFoundError(f"{path} has been removed") from error
 
-        raise DamagedEntryError(f"{path.name} {_reason(error)}") from error
+        with _damage(path.name):
+            raise
 
     if is_at(lease.descriptor, path):
         return lease
@@ -151,24 +153,20 @@ def _verify(
     path: Path, expected: Mapping[str, Any], verified: Stamp | None, checkpoint: Checkpoint
 ) -> Stamp:
     """Return the stamp of an intact file; `verified` is that of the last verification."""
-    try:
-        with regular_file(path) as descriptor:
-            status = os.fstat(descriptor)
-            if status.st_size != expected["nbytes"]:
-                raise DamagedEntryError(
-                    f"{path.name} has {status.st_size} bytes, expected {expected['nbytes']}"
-                )
+    with _damage(path.name), regular_file(path) as descriptor:
+        status = os.fstat(descriptor)
+        if status.st_size != expected["nbytes"]:
+            raise DamagedEntryError(
+                f"{path.name} has {status.st_size} bytes, expected {expected['nbytes']}"
+            )
 
-            stamp = stamp_of(status)
-            if stamp == verified:
-                return stamp
+        stamp = stamp_of(status)
+        if stamp == verified:
+            return stamp
 
-            sums = file_checksums(descriptor, status.st_size, checkpoint)
-            if sums == expected["checksums"] and stamp_of(os.fstat(descriptor)) == stamp:
-                return stamp
-    except OSError as error:
-        raise DamagedEntryError(f"{path.name} {_reason(error)}") from error
-
+        sums = file_checksums(descriptor, status.st_size, checkpoint)
+        if sums == expected["checksums"] and stamp_of(os.fstat(descriptor)) == stamp:
+            return stamp
     raise DamagedEntryError(f"{path.name} does not match its checksum")
 
 
@@ -207,8 +205,16 @@ def _boot_id() -> str | None:
         return None
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"cannot be read: {error.strerror or error}"
+@contextmanager
+def _damage(name: str) -> Iterator[None]:
+    """Map the errors of reading a file to damage of its entry, unless they are transient."""
+    try:
+        yield
+    except ValueError as error:
+        raise DamagedEntryError(f"{name} {error}") from error
+    except OSError as error:
+        if is_transient(error):
+            raise
 
-    return str(error)
+        reason = f"cannot be read: {error.strerror or error}"
+        raise DamagedEntryError(f"{name} {reason}") from error

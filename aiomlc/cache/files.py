@@ -9,6 +9,7 @@ __all__ = (
     "exclusive_lock",
     "is_at",
     "is_settled",
+    "is_transient",
     "lock_alone",
     "open_regular",
     "read_sealed",
@@ -36,6 +37,13 @@ import orjson
 MAX_SEALED_BYTES: Final = 64 << 20
 _SETTLED_NS = 1_000_000_000  # Longer than the resolution of any file system's times.
 _POLL_SECONDS = 0.01  # Between attempts to get a lock.
+# What the system lacks for a while; it says nothing about a file.
+_TRANSIENT = frozenset(
+    {
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS),
+        *(errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT),
+    }
+)
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 Stamp = list[int]  #: Inode, size, and the times of the last modification and change.
@@ -62,6 +70,11 @@ class Lease:
         except BlockingIOError:
             self._close()
             raise
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether the system lacked something for a while, such as a descriptor or memory."""
+    return isinstance(error, OSError) and error.errno in _TRANSIENT
 
 
 def open_regular(path: Path) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from aiomlc.cache.files import is_transient
 from aiomlc.errors import BadRequestError, ModelLoadError
 
 _VARIABLE = "AIOMLC_HOME"
@@ -52,8 +53,12 @@ def cache_homes() -> tuple[Path, ...]:
 
 
 def cache_error(path: Path, error: OSError | str) -> ModelLoadError:
-    """Return the error for a cache that cannot be written; it says what to do."""
+    """Return the error for a cache that cannot be read or written; it says what to do."""
     reason = error if isinstance(error, str) else error.strerror or str(error)
+    if isinstance(error, OSError) and is_transient(error):
+        problem = f"cannot use the cache: {reason}; try again with more open files (ulimit -n)"
+        return ModelLoadError(f"{path}: {problem} or more memory", path=path)
+
     if reason in _FULL:
         advice = (
             "free some space, for example with `aiomlc cache clear`, "

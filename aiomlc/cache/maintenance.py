@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from aiomlc.cache.entry import KINDS, MANIFEST_NAME, DamagedEntryError, open_entry
-from aiomlc.cache.files import read_sealed
-from aiomlc.cache.home import cache_homes
+from aiomlc.cache.files import is_transient, read_sealed
+from aiomlc.cache.home import cache_error, cache_homes
 from aiomlc.cache.limit import StoredEntry, find_entries
 from aiomlc.cache.removal import remove_leftovers, remove_tree, remove_unused
 
@@ -48,12 +48,19 @@ def list_entries() -> list[ListedEntry]:
 
 
 def verify_entry(entry: StoredEntry) -> str | None:
-    """Return how an entry is damaged, or None. The native library must have been loaded."""
+    """Return how an entry is damaged, or None. The native library must have been loaded.
+
+    Raises:
+        ModelLoadError: If there are too few resources to read it.
+    """
     try:
         open_entry(entry.path, entry.kind, _no_checkpoint, thorough=True)
     except FileNotFoundError:
         return None  # Removed in the meantime.
     except (DamagedEntryError, OSError) as error:
+        if isinstance(error, OSError) and is_transient(error):
+            raise cache_error(entry.path, error) from None
+
         return str(error)
 
     return None

@@ -17,7 +17,7 @@ from anyio import CancelScope, to_thread
 
 from aiomlc.cache.checksum import Checkpoint
 from aiomlc.cache.entry import DamagedEntryError, Entry, EntryKind, open_entry, seal_entry
-from aiomlc.cache.files import Lease, create_locked
+from aiomlc.cache.files import Lease, create_locked, is_transient
 from aiomlc.cache.home import cache_error, cache_home, cache_homes
 from aiomlc.cache.limit import cache_limit, enforce_limit
 from aiomlc.cache.removal import (
@@ -45,7 +45,7 @@ def find(kind: EntryKind, key: str, checkpoint: Checkpoint) -> Entry | None:
 
     Raises:
         BadRequestError: If `AIOMLC_HOME` or `AIOMLC_CACHE_LIMIT` is invalid.
-        ModelLoadError: If there is no cache directory.
+        ModelLoadError: If there is no cache directory, or too few resources to read it.
     """
     cache_limit()  # Settings are checked at each start, not only at one that needs them.
     for home in cache_homes():
@@ -60,6 +60,9 @@ def find(kind: EntryKind, key: str, checkpoint: Checkpoint) -> Entry | None:
                 "cache entry %s is damaged and will be made again: %s", directory / key, error
             )
         except OSError as error:
+            if is_transient(error):
+                raise cache_error(directory / key, error) from None
+
             _logger.warning("cache entry %s cannot be read: %s", directory / key, error)
     return None
 

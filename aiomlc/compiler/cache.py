@@ -83,8 +83,13 @@ def publish(staged: cache.Staged, job: CompileJob) -> CompiledLibrary:
 
 def _library(entry: cache.Entry) -> CompiledLibrary:
     path = entry.path / LIBRARY_NAME
-    values = json.loads((entry.path / METADATA_NAME).read_bytes())
-    return CompiledLibrary(path, path.read_bytes(), values, entry.path.name)
+    try:
+        values = json.loads((entry.path / METADATA_NAME).read_bytes())
+        code = path.read_bytes()
+    except OSError as error:
+        raise cache.cache_error(path, error) from None
+
+    return CompiledLibrary(path, code, values, entry.path.name)
 
 
 @functools.cache

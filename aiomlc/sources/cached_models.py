@@ -21,6 +21,7 @@ from aiomlc.sources.environment import read_environment
 from aiomlc.sources.files import gguf_names, gguf_parts, weights_index
 from aiomlc.sources.reference import DEFAULT_REVISION, HubReference
 from aiomlc.sources.snapshots import last_use, modification_time
+from aiomlc.validation.shortages import names_shortages
 
 ModelKind: TypeAlias = Literal["MLC", "Hugging Face", "GGUF", "packed", "incomplete"]
 
@@ -45,6 +46,7 @@ class CachedModel:
     origin: Path  #: The directory or the file that packed weights were made from; else `path`.
 
 
+@names_shortages
 async def list_models() -> list[CachedModel]:
     """Return the models on this computer, the last used one first.
 

@@ -23,6 +23,7 @@ from huggingface_hub import constants, errors
 from huggingface_hub.utils import get_session, get_token, hf_raise_for_status
 
 from aiomlc._version import __version__
+from aiomlc.cache.files import is_transient
 from aiomlc.sources.job import DownloadJob, Failure, FailureKind
 from aiomlc.validation.json_values import read_json, safe_repr
 
@@ -154,6 +155,8 @@ def as_failure(error: Exception) -> Failure | None:
             return Failure("offline")
         case _ if _is_transport_error(error):
             return Failure("network", f"{type(error).__name__}: {error}".rstrip(": "))
+        case OSError() if is_transient(error):
+            return Failure("worker", error.strerror or str(error))
         case OSError():
             return Failure("disk", error.strerror or str(error))
         case _:

@@ -23,6 +23,7 @@ from aiomlc.sources.files import gguf_parts
 from aiomlc.sources.reference import DEFAULT_REVISION, HubReference, ModelSource, parse_source
 from aiomlc.sources.snapshots import cached_commit, forget_snapshot, repository_folder
 from aiomlc.validation.arguments import check_path
+from aiomlc.validation.shortages import names_shortages
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class RemovedModel:
     kept: tuple[CachedModel, ...]  #: Packed weights that a process uses.
 
 
+@names_shortages
 async def remove_model(model: str | PathLike[str]) -> RemovedModel:
     """Remove what was downloaded of a model, and its packed weights.
 

@@ -21,6 +21,7 @@ from aiomlc.sources.failures import download_error
 from aiomlc.sources.job import DownloadJob, DownloadProgress, Failure
 from aiomlc.sources.reference import DEFAULT_REVISION, HubReference, parse_source
 from aiomlc.sources.snapshots import Snapshot, cached_commit, find_snapshot, repository_folder
+from aiomlc.validation.shortages import names_shortages
 
 #: The time for which the commit of a branch or tag is not asked for again.
 CHECK_SECONDS: Final = 3600.0
@@ -64,6 +65,7 @@ def find_local(model: str | PathLike[str]) -> LocalModel:
     )
 
 
+@names_shortages
 async def fetch(
     model: str | PathLike[str], on_progress: OnDownload, *, is_update: bool = False
 ) -> LocalModel:

@@ -22,6 +22,7 @@ from aiomlc.runtime.loading.open_decoder import compile_job, compile_progress
 from aiomlc.runtime.native.library import load_native
 from aiomlc.validation.arguments import check_flag, check_path
 from aiomlc.validation.json_values import safe_repr
+from aiomlc.validation.shortages import names_shortages
 
 #: The settings of an engine that its library depends on.
 OVERRIDES: Final = (
@@ -36,6 +37,7 @@ _ONE: Final = ("tensor_parallel_shards", "pipeline_parallel_stages")
 _OPTIMIZATIONS: Final = ("O0", "O1", "O2", "O3")
 
 
+@names_shortages
 async def compile_model(  # noqa: PLR0913 - as MLC LLM's `compile`.
     model: str | PathLike[str],
     output: str | PathLike[str],

@@ -33,6 +33,8 @@ from aiomlc.tools.source_model import (
     require_quantization,
 )
 from aiomlc.validation.arguments import check_flag, check_path
+from aiomlc.validation.shortages import names_shortages
+from aiomlc.validation.tracebacks import first_leaf
 from aiomlc.weights.plan import make_plan
 
 OnProgress = Callable[[LoadProgress], object]
@@ -51,6 +53,7 @@ class ConvertedWeights:
     bits_per_parameter: float
 
 
+@names_shortages
 async def convert_weights(  # noqa: PLR0913 - as MLC LLM's `convert_weight`.
     config: str | PathLike[str],
     output: str | PathLike[str],
@@ -221,16 +224,7 @@ async def _run_all(work: Callable[[], Any], count: int) -> None:
             for _ in range(count):
                 tg.start_soon(work)
     except BaseExceptionGroup as group:
-        if (errors := group.subgroup(ModelLoadError)) is None:
-            raise
-
-        raise _first(errors) from None
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        raise first_leaf(group, ModelLoadError) from None
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ from aiomlc.validation.model_files import (
     read_optional,
     read_text,
 )
+from aiomlc.validation.shortages import names_shortages
 
 CONFIG_FILE: Final = "mlc-chat-config.json"
 _TOKENIZER_FILES: Final = (
@@ -66,6 +67,7 @@ _SAMPLING: Final = tuple(name for name in _DEFAULTS if not name.endswith("_id"))
 _POSITIVE: Final = ("prefill_chunk_size", "tensor_parallel_shards", "pipeline_parallel_stages")
 
 
+@names_shortages
 async def gen_config(  # noqa: PLR0913 - as MLC LLM's `gen_config`.
     config: str | PathLike[str],
     output: str | PathLike[str],

@@ -89,7 +89,8 @@ class StagedOutput:
             self._sync()
             if self.path.parent != self.output:
                 self.path.rename(self.output)
-                shutil.rmtree(self.output / _STATE, ignore_errors=True)
+                (self.output / _STATE / _LOCK).unlink()
+                (self.output / _STATE).rmdir()
             else:
                 self._replace(last, replaced)
         except OSError as error:

@@ -31,6 +31,7 @@ from aiomlc.tools.quantizer import (
 )
 from aiomlc.tools.row_reader import RowReader
 from aiomlc.tools.shards import Record, Shard
+from aiomlc.validation.model_files import load_errors
 from aiomlc.weights.formats.source import Source, SourceTensor, load_error
 
 _BLOCK_ELEMENTS: Final = 1 << 20
@@ -227,7 +228,7 @@ class ShardWriter:
         """Compute the MD5 checksum of a complete shard."""
         shard = self._plan.shards[number]
         path = self._directory / shard.name
-        with path.open("rb") as file:
+        with load_errors(path), path.open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
         shard.md5 = digest.hexdigest()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("keep_origin", "keep_own_frames", "keeps_origin")
+__all__ = ("first_leaf", "keep_origin", "keep_own_frames", "keeps_origin")
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -28,6 +28,15 @@ def keep_own_frames(error: AiomlcError) -> AiomlcError:
         traceback = _before(entry, traceback)
 
     return error.with_traceback(traceback)
+
+
+def first_leaf(group: BaseExceptionGroup[BaseException], kind: type[Exception]) -> BaseException:
+    """Return the first interrupt of a group of tasks, else the first error of a kind, else any."""
+    interrupts = group.subgroup(lambda e: not isinstance(e, (Exception, BaseExceptionGroup)))
+    error: BaseException = interrupts or group.subgroup(kind) or group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def keep_origin(error: AiomlcError) -> AiomlcError:

@@ -16,6 +16,7 @@ from anyio import CapacityLimiter, create_task_group, lowlevel, sleep, to_thread
 
 from aiomlc.cache import cache_error
 from aiomlc.errors import ModelLoadError
+from aiomlc.validation.tracebacks import first_leaf
 from aiomlc.weights.formats.source import SourceTensor, load_error
 from aiomlc.weights.native_records import native_records
 from aiomlc.weights.plan import ConversionPlan, ParameterPlan
@@ -119,11 +120,7 @@ async def _run_watched(
             )
             tg.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        first, *others = group.exceptions
-        if others:
-            raise
-
-        raise first from None
+        raise first_leaf(group, ModelLoadError) from None
 
     assert outcome is not None, "set unless an exception was raised"
     return outcome

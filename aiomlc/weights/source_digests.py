@@ -18,6 +18,8 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 from aiomlc.cache.files import Stamp, is_settled, read_sealed, stamp_of, write_sealed
 from aiomlc.cache.home import cache_homes
 from aiomlc.errors import ModelLoadError
+from aiomlc.validation.model_files import load_errors
+from aiomlc.validation.tracebacks import first_leaf
 from aiomlc.weights.formats.source import Source, load_error
 
 CHUNK_BYTES: Final = 64 << 20
@@ -80,10 +82,7 @@ async def _hash_files(
                 for offset in range(0, stamps[path.name][1], CHUNK_BYTES):
                     tasks.start_soon(hash_one, path, offset)
     except BaseExceptionGroup as group:
-        if (failures := group.subgroup(ModelLoadError)) is not None:
-            raise failures.exceptions[0] from None
-
-        raise
+        raise first_leaf(group, ModelLoadError) from None
 
     return {path.name: _join(hashed) for path, hashed in chunks.items()}
 
@@ -94,13 +93,10 @@ def _join(chunks: Mapping[int, bytes]) -> str:
 
 def _hash_chunk(path: Path, offset: int) -> bytes:
     digest = hashlib.sha256()
-    try:
-        with path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            for _ in range(CHUNK_BYTES // _READ_BYTES):
-                digest.update(file.read(_READ_BYTES))
-    except OSError as error:
-        raise load_error(f"cannot read: {error.strerror}", path=path) from None
+    with load_errors(path), path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        for _ in range(CHUNK_BYTES // _READ_BYTES):
+            digest.update(file.read(_READ_BYTES))
 
     return digest.digest()
 

@@ -27,6 +27,7 @@ from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, Load
 from aiomlc.runtime.mock.model import echo_model
 from aiomlc.sources.reference import HubReference, parse_source
 from aiomlc.validation.arguments import check_choice, check_flag, check_path, check_type
+from aiomlc.validation.shortages import names_shortages
 from aiomlc.validation.tracebacks import keep_origin
 
 ModelPath = str | PathLike[str]
@@ -111,6 +112,7 @@ def complete_config(
     )
 
 
+@names_shortages
 async def open_model(
     model: ModelPath | None,
     *,

@@ -25,6 +25,7 @@ from aiomlc.errors import EngineClosedError
 from aiomlc.runtime.concurrency.event_loop import run_soon
 from aiomlc.runtime.concurrency.interrupts import deferred_interrupts
 from aiomlc.runtime.concurrency.process_lifecycle import leak, unleak
+from aiomlc.validation.shortages import shortage_errors
 
 _T = TypeVar("_T")
 
@@ -166,10 +167,11 @@ class LoopThread:
         If this call is interrupted, the scope is left and the thread ends.
 
         Raises:
+            EngineError: If the thread cannot be started.
             Exception: What entering the scope raises; the thread has ended.
         """
         try:
-            with deferred_interrupts():
+            with deferred_interrupts(), shortage_errors():
                 portal = self._portal_scope.__enter__()
                 leak(self._portal_scope)  # Its end would wait for the thread, possibly in itself.
                 self._leaked.append(self._portal_scope)

@@ -11,6 +11,8 @@ from typing import TypeVar, final
 from anyio import CapacityLimiter, sleep, to_thread
 from anyio.lowlevel import RunVar
 
+from aiomlc.validation.shortages import names_shortages
+
 T = TypeVar("T")
 
 # More threads would only compete with the engine for the CPU.
@@ -79,6 +81,7 @@ _abandoned = _Abandoned()
 _limiter: RunVar[CapacityLimiter] = RunVar("_limiter")
 
 
+@names_shortages
 async def run_in_worker(function: Callable[[Callable[[], bool]], T]) -> T:
     """Run a blocking function in a worker thread, and return its result.
 

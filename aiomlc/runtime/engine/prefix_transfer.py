@@ -13,6 +13,7 @@ from aiomlc.config import PAGE_SIZE
 from aiomlc.runtime.concurrency.interrupts import uninterruptible
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.prefix_piece import KVFormat, new_piece, pack_tokens, parse_piece
+from aiomlc.validation.shortages import names_shortages
 
 _PIECE_BYTES: Final = 8 << 20
 _MAX_PIECE_TOKENS: Final = 512
@@ -57,6 +58,7 @@ class PrefixTransfers:
         self._store = store
         self.kv_format = kv_format  #: What another engine must have in common.
 
+    @names_shortages
     async def count_cached(self, token_ids: Sequence[int]) -> int:
         """Return how many of the first tokens are in the prefix cache.
 
@@ -69,6 +71,7 @@ class PrefixTransfers:
         """Return the pieces of a pinned prefix from token `start` on."""
         return PrefixExport(self._store, self.kv_format, token_ids, start, pinned)
 
+    @names_shortages
     async def load(self, piece: bytes | bytearray | memoryview) -> int:
         """Add a piece to the prefix cache; return the tokens of the prefix that it now has.
 
@@ -137,6 +140,7 @@ class PrefixExport:
 
         return piece
 
+    @names_shortages
     async def receive(self) -> bytes:
         """Return the next piece; b"" after the last.
 

@@ -18,6 +18,7 @@ from aiomlc.runtime.concurrency.event_loop import running_loop, spawn_system_tas
 from aiomlc.runtime.grammar.grammar import Grammar
 from aiomlc.runtime.grammar.schema_check import check_schemas
 from aiomlc.runtime.grammar.trial import Trial
+from aiomlc.validation.shortages import shortage_errors
 
 # The maximum number of compiled grammars, and of the bytes that they take.
 _CACHE_SIZE = 64
@@ -245,7 +246,10 @@ class _Compilation:
     async def _run(self) -> None:
         try:
             with self._scope:
-                self._outcome = await to_thread.run_sync(self._compile_here, limiter=self._limiter)
+                with shortage_errors():
+                    self._outcome = await to_thread.run_sync(
+                        self._compile_here, limiter=self._limiter
+                    )
                 self._keep(self._outcome)
         except Exception as error:  # noqa: BLE001 - raised to the tasks that wait.
             self._error = error
