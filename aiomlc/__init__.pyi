@@ -50,11 +50,11 @@ from .api.protocol.chat import ChatCompletionChunk as ChatCompletionChunk
 from .api.protocol.completion import Completion as Completion
 from .api.protocol.embedding import EmbeddingResponse as EmbeddingResponse
 from .api.protocol.response import Response as Response
+from .api.radix_tree import PagedRadixTree as PagedRadixTree
 from .api.responses.resource import ResponseStream as ResponseStream
 from .api.streams.pending_stream import PendingStream as PendingStream
 from .runtime.engine.core_protocol import TokenLogprob as TokenLogprob
 from .runtime.engine.stream import Delta as Delta
-from .api.radix_tree import PagedRadixTree as PagedRadixTree
 from .runtime.tokenization.stop_str_handler import StopStrHandler as StopStrHandler
 from .runtime.tokenization.text_streamer import TextStreamer as TextStreamer
 from .runtime.tokenization.tokenizer import Tokenizer as Tokenizer
@@ -98,6 +98,7 @@ from .errors import ReplicaLostError as ReplicaLostError
 from .errors import RequestAbortedError as RequestAbortedError
 from .errors import RequestError as RequestError
 from .errors import RequestFailedError as RequestFailedError
+from .errors import UnsupportedFieldError as UnsupportedFieldError
 from .runtime.loading.memory_plan import InsufficientMemoryError as InsufficientMemoryError
 
 # isort: split

@@ -3,6 +3,7 @@
 AiomlcError
 ├── RequestError                the caller can fix the request (HTTP 400)
 │   ├── BadRequestError         a field is invalid or not supported; also a ValueError
+│   │   ├── UnsupportedFieldError  a field is unknown, or asks for what does not exist
 │   │   └── GrammarError        a schema, regex or grammar cannot be enforced
 │   ├── PromptTooLongError      the prompt leaves no room for a completion; also a ValueError
 │   ├── InputTooLongError       an input has too many tokens for the encoder; also a ValueError
@@ -63,6 +64,7 @@ __all__ = (
     "RequestAbortedError",
     "RequestError",
     "RequestFailedError",
+    "UnsupportedFieldError",
 )
 
 import errno
@@ -101,6 +103,10 @@ class BadRequestError(RequestError, ValueError):
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param  #: The path of the field, such as `messages[0].content`, if known.
+
+
+class UnsupportedFieldError(BadRequestError):
+    """A field is unknown, or has a value that asks for what does not exist."""
 
 
 class GrammarError(BadRequestError):

@@ -40,8 +40,8 @@ class SamplingParams:
     ] = None
     top_k: Annotated[
         int | None,
-        Integer(0, ge=0),
-        Doc("Sample from this many of the most likely tokens (0: from all)."),
+        Integer(0, ge=0, off=-1),
+        Doc("Sample from this many of the most likely tokens (0 or -1: from all)."),
     ] = None
     min_p: Annotated[
         float | None,

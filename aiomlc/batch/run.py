@@ -19,9 +19,9 @@ from pydantic import BaseModel
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.generation.overload_retries import OverloadRetries
-from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
-from aiomlc.api.protocol.completion import CompletionRequest, parse_completion_request
-from aiomlc.api.protocol.embedding import EmbeddingRequest, parse_embedding_request
+from aiomlc.api.protocol.chat_request import parse_chat_request
+from aiomlc.api.protocol.completion import parse_completion_request
+from aiomlc.api.protocol.embedding import parse_embedding_request
 from aiomlc.api.protocol.limits import check_input_size, check_sizes, parse_off_loop
 from aiomlc.batch.lines import (
     DUPLICATE,
@@ -258,7 +258,7 @@ class _BatchRun:
     async def _complete(self, request: BatchRequest) -> BaseModel:
         model = self._registry.find(request.body.get("model"))
         endpoint = _ENDPOINTS[request.url]
-        fields = prepare_fields(request.body, endpoint.request_type, model.name, _OPTIONS)
+        fields = prepare_fields(request.body, model.name, _OPTIONS)
         return await endpoint.complete(model.engine, await _parse(endpoint, fields))
 
     def _is_idle(self, request: BatchRequest) -> bool:
@@ -280,7 +280,6 @@ class _BatchRun:
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    request_type: type[BaseModel]
     parse: Callable[[Mapping[str, Any]], Any]
     check: Callable[[Mapping[str, Any]], None]  #: Of the sizes of a large request.
     complete: Callable[[AsyncMLCEngine, Any], Awaitable[BaseModel]]
@@ -292,19 +291,16 @@ _ENDPOINTS: Mapping[str, _Endpoint] = dict(
         URLS,
         (
             _Endpoint(
-                ChatCompletionRequest,
                 parse_chat_request,
                 check_sizes,
                 lambda engine, request: engine.chat.completions.complete(request),
             ),
             _Endpoint(
-                CompletionRequest,
                 parse_completion_request,
                 check_sizes,
                 lambda engine, request: engine.completions.complete(request),
             ),
             _Endpoint(
-                EmbeddingRequest,
                 parse_embedding_request,
                 check_input_size,
                 lambda engine, request: engine.embeddings.embed(request),

@@ -20,7 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from aiomlc.errors import AiomlcError
+from aiomlc.api.protocol.ignored import IgnoredFields
+from aiomlc.errors import AiomlcError, UnsupportedFieldError
 from aiomlc.serve.admission import Admission
 from aiomlc.serve.context import Context
 from aiomlc.serve.gate import Gate, RequestIds
@@ -140,7 +141,8 @@ def create_app(
         ModelNotFoundError: If the directory of a model does not exist.
     """
     options = ServerOptions() if options is None else options
-    return Application(Context(to_registry(models), options, Admission(options)))
+    ignored = IgnoredFields() if options.ignore_unsupported_fields else None
+    return Application(Context(to_registry(models), options, Admission(options), ignored))
 
 
 def _without_final_slash(scope: Scope) -> Scope:
@@ -208,7 +210,12 @@ def _routing_hint(request: Request, error: HTTPException) -> str:
 
 async def _answer_library_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, AiomlcError)
-    return error_response(to_http_error(error))
+    answer = to_http_error(error)
+    if isinstance(error, UnsupportedFieldError):
+        answer.message += "; the operator can let the server ignore it by "
+        answer.message += "--ignore-unsupported-fields"
+
+    return error_response(answer)
 
 
 async def _answer_failure(request: Request, error: Exception) -> Response:

@@ -7,6 +7,7 @@ __all__ = ("Context",)
 from collections import Counter
 from dataclasses import dataclass, field
 
+from aiomlc.api.protocol.ignored import IgnoredFields
 from aiomlc.serve.admission import Admission
 from aiomlc.serve.models import ModelRegistry
 from aiomlc.serve.options import ServerOptions
@@ -19,4 +20,6 @@ class Context:
     models: ModelRegistry
     options: ServerOptions
     admission: Admission
+    #: Where unsupported fields are noted; None if they are rejected.
+    ignored: IgnoredFields | None
     statuses: Counter[int] = field(default_factory=Counter)  #: Responses by HTTP status.

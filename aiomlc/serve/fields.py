@@ -6,8 +6,6 @@ __all__ = ("prepare_fields",)
 
 from typing import Any
 
-from pydantic import BaseModel
-
 from aiomlc.serve.http_errors import HTTPError
 from aiomlc.serve.options import ServerOptions
 
@@ -27,9 +25,7 @@ _PROMPTS = ("messages", "prompt", "input", "suffix", "instructions", "tools")
 _CHOICES = ("n", "best_of")
 
 
-def prepare_fields(
-    fields: dict[str, Any], request_type: type[BaseModel], model: str, options: ServerOptions
-) -> dict[str, Any]:
+def prepare_fields(fields: dict[str, Any], model: str, options: ServerOptions) -> dict[str, Any]:
     """Return the fields of a request for the library, with the name of the model.
 
     Raises:
@@ -50,9 +46,6 @@ def prepare_fields(
     _check_choices(fields, options)
     _check_length(fields, options)
     kept = {name: value for name, value in fields.items() if name not in _HINTS}
-    if options.ignore_unsupported_fields:
-        kept = {name: value for name, value in kept.items() if name in request_type.model_fields}
-
     if kept.get("model") is None:
         kept["model"] = model
 

@@ -122,9 +122,6 @@ def _allowed_range(error: ErrorDetails) -> str:
 def _hint(error: ErrorDetails, known: Collection[str]) -> str:
     """Return what to pass instead, if the mistake is a usual one."""
     location = error["loc"]
-    if location == ("top_k",) and error["input"] == -1:
-        return "; 0 samples from all tokens"
-
     is_chat = "messages" in known  # Tools of the Responses API have another form.
     is_no_tool = len(location) == 2 or location[2:] in (("type",), ("function",))
     return f"; a tool is {_TOOL}" if is_chat and location[0] == "tools" and is_no_tool else ""

@@ -50,6 +50,7 @@ class Integer:
     default: int | None = None
     ge: int | None = None
     le: int | None = None
+    off: int | None = None  #: Another value that means the default, as other servers have it.
 
     def schema(self) -> Any:  # noqa: ANN401 - as Number's.
         """Return pydantic's schema of the integer itself."""
@@ -64,7 +65,11 @@ class Integer:
             lowest = -_INT64 if self.ge is None else self.ge
             integer = core_schema.int_schema(strict=True, ge=lowest, lt=_INT64)
 
-        return core_schema.no_info_before_validator_function(to_int, integer)
+        return core_schema.no_info_before_validator_function(self._prepare, integer)
+
+    def _prepare(self, value: object) -> object:
+        value = to_int(value)
+        return self.default if type(value) is int and value == self.off else value
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> Any:  # noqa: ANN401
         return _nullable(source, self.schema())

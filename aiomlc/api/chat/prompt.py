@@ -8,7 +8,8 @@ from typing import Any
 
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest
 from aiomlc.api.protocol.messages import JoinedText, Message
-from aiomlc.errors import BadRequestError
+from aiomlc.api.protocol.request import reject_field
+from aiomlc.errors import BadRequestError, UnsupportedFieldError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.templates.message_forms import Messages
 from aiomlc.runtime.templates.prompt_check import check_user_text
@@ -19,6 +20,8 @@ from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
 _RESERVED = frozenset(
     {"self", "messages", "tools", "add_generation_prompt", "continue_final_message"}
 )
+
+_THINKING = frozenset({"enable_thinking", "thinking"})  # Their usual names of the same.
 
 
 def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
@@ -41,7 +44,8 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
     PromptEncoder(model.tokenizer, model.context_window).check_characters(_num_characters(request))
     tools = [tool.for_template() for tool in request.offered_tools]
     template = template.for_chat(has_tools=bool(tools))
-    variables = _template_variables(request, template)
+    reasons = model.reasoning_format is not None
+    variables = _template_variables(request, template, reasons=reasons)
 
     def render(messages: Messages) -> str:
         return template.render(
@@ -89,30 +93,53 @@ def with_template_stops(
     )
 
 
-def _template_variables(request: ChatCompletionRequest, template: PromptTemplate) -> dict[str, Any]:
-    variables = dict(request.chat_template_kwargs or {})
-    for name in variables:
-        if name in _RESERVED or not template.has_variable(name):
-            raise BadRequestError(
-                f"chat_template_kwargs: {name!r} is not a settable variable of the chat template",
-                param="chat_template_kwargs",
-            )
+def _template_variables(
+    request: ChatCompletionRequest, template: PromptTemplate, *, reasons: bool
+) -> dict[str, Any]:
+    """Return the variables that a request sets.
 
-    return {**_reasoning_variables(request.reasoning_effort, template), **variables}
+    Args:
+        request: The request.
+        template: The chat template.
+        reasons: Whether the model reasons; if it does not, a wish that it should not is met.
+    """
+    variables: dict[str, Any] = {}
+    for name, value in (request.chat_template_kwargs or {}).items():
+        if name in _RESERVED:
+            raise _not_settable(name)
+
+        if template.has_variable(name):
+            variables[name] = value
+        elif name not in _THINKING or value is not False or reasons:
+            if request.ignored_fields is None:
+                raise _not_settable(name)
+
+            request.ignored_fields.add(f"chat_template_kwargs.{name}")
+
+    return {**_reasoning_variables(request, template, reasons=reasons), **variables}
 
 
-def _reasoning_variables(effort: str | None, template: PromptTemplate) -> dict[str, Any]:
+def _not_settable(name: str) -> UnsupportedFieldError:
+    return UnsupportedFieldError(
+        f"chat_template_kwargs: {name!r} is not a settable variable of the chat template",
+        param="chat_template_kwargs",
+    )
+
+
+def _reasoning_variables(
+    request: ChatCompletionRequest, template: PromptTemplate, *, reasons: bool
+) -> dict[str, Any]:
     """Return the reasoning effort under the variable names that the template uses."""
+    effort = request.reasoning_effort
     if effort is None:
         return {}
 
     variables = {"enable_thinking": effort != "none", "reasoning_effort": effort}
     supported = {name: value for name, value in variables.items() if template.has_variable(name)}
-    if not supported:
-        raise BadRequestError(
-            "reasoning_effort: not supported by the model's chat template",
-            param="reasoning_effort",
-        )
+    if not supported and (effort != "none" or reasons):
+        name = "reasoning_effort"
+        message = f"{name}: not supported by the model's chat template"
+        reject_field(name, message, request.ignored_fields)
 
     return supported
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = (
     "FIRST_ERROR",
     "NONE_IS_EMPTY",
+    "UNKNOWN_IN_PART",
+    "FieldSink",
     "JsonObject",
     "WireModel",
     "construct_unchecked",
@@ -15,7 +17,7 @@ __all__ = (
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -26,7 +28,7 @@ from pydantic import (
     ValidationError,
 )
 
-from aiomlc.errors import BadRequestError
+from aiomlc.errors import BadRequestError, UnsupportedFieldError
 from aiomlc.validation.error_messages import describe_error
 from aiomlc.validation.json_values import InvalidValueError, is_utf8, short_name, to_plain
 from aiomlc.validation.request_shape import check_shape
@@ -164,19 +166,50 @@ def _is_omitted(value: object) -> bool:
     return kind.__name__ in ("Omit", "NotGiven") and kind.__module__.split(".")[0] == "openai"
 
 
-def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:
+class FieldSink(Protocol):
+    """Where the names of ignored fields go; validators get it as their context."""
+
+    def add(self, path: str) -> None:
+        """Note that the field at a path was ignored."""
+        ...
+
+
+def parse(
+    model: type[_Model], fields: Mapping[str, Any], ignored: FieldSink | None = None
+) -> _Model:
     """Validate fields; those of a caller must have been copied by `plain_fields`.
+
+    Args:
+        model: The class of the result.
+        fields: The fields.
+        ignored: Where unknown fields are noted, at any depth; None means that they are errors.
 
     Raises:
         BadRequestError: If a field is invalid; `param` and the message name the first such field.
     """
     try:
-        return model.model_validate(fields)
+        return model.model_validate(fields, context=ignored)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        param = _param_path(first["loc"])
-        reason = describe_error(first, known=tuple(model.model_fields))
-        raise BadRequestError(f"{param}: {reason}", param=param) from None
+        if ignored is None:
+            raise _to_request_error(error, model) from None
+
+        for each in error.errors(include_url=False, include_context=False, include_input=False):
+            if each["type"] == _UNKNOWN:
+                ignored.add(_param_path(each["loc"]))
+
+    try:
+        return model.model_validate(fields, context=ignored, extra="ignore")
+    except ValidationError as error:
+        raise _to_request_error(error, model) from None
+
+
+def _to_request_error(error: ValidationError, model: type[BaseModel]) -> BadRequestError:
+    first = error.errors(include_url=False)[0]
+    param = _param_path(first["loc"])
+    reason = describe_error(first, known=tuple(model.model_fields))
+    is_unknown = first["type"] in (_UNKNOWN, UNKNOWN_IN_PART)
+    kind = UnsupportedFieldError if is_unknown else BadRequestError
+    return kind(f"{param}: {reason}", param=param)
 
 
 def _param_path(location: tuple[int | str, ...]) -> str:
@@ -203,6 +236,8 @@ def _is_union_tag(step: str, previous: int | str) -> bool:
     return step in _UNION_TAGS.get(field, ())
 
 
+_UNKNOWN = "extra_forbidden"  # Pydantic's type of the error for an unknown field.
+UNKNOWN_IN_PART = "unknown_in_part"  #: Ours, for an unknown field of a content part.
 _KEY = "[key]"  # Pydantic's location step for the key of a dict.
 _LIST_ITEM = "[item]"
 # The tags of each union, by the field that has the union as its type.

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, StrictBool
 
 from aiomlc.api.protocol.base import FIRST_ERROR, NONE_IS_EMPTY, JsonObject
+from aiomlc.api.protocol.ignored import IgnoredFields
 from aiomlc.api.protocol.messages import AssistantMessage, Message, ToolMessage
 from aiomlc.api.protocol.request import (
     GenerationRequest,
@@ -135,16 +136,24 @@ class ChatCompletionRequest(GenerationRequest):  # type: ignore[misc] # Frozen b
         return self.max_completion_tokens or self.max_tokens
 
 
-def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
+def parse_chat_request(
+    fields: Mapping[str, Any], ignored: IgnoredFields | None = None
+) -> ChatCompletionRequest:
     """Validate the fields of a request for chat completions.
+
+    Args:
+        fields: The fields.
+        ignored: Where fields that are unknown or not supported are noted; None rejects them.
 
     Raises:
         BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
     """
-    return _parse_plain(with_extra_body(fields))
+    return _parse_plain(with_extra_body(fields), ignored)
 
 
-def _parse_plain(fields: dict[str, Any]) -> ChatCompletionRequest:
+def _parse_plain(
+    fields: dict[str, Any], ignored: IgnoredFields | None = None
+) -> ChatCompletionRequest:
     if _is_special(fields.get("debug_config")):
         fields["messages"] = _NO_CHAT
 
@@ -152,7 +161,7 @@ def _parse_plain(fields: dict[str, Any]) -> ChatCompletionRequest:
     if isinstance(messages, list):
         fields["messages"] = [_as_fields(message) for message in messages]
 
-    request = parse_request(ChatCompletionRequest, fields, _NOT_SUPPORTED)
+    request = parse_request(ChatCompletionRequest, fields, _NOT_SUPPORTED, ignored)
     if len({request.max_tokens, request.max_completion_tokens} - {None}) > 1:
         raise BadRequestError(
             "max_completion_tokens: must equal max_tokens if both are given, got "

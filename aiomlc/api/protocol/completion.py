@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, StrictBool, StrictStr
 
 from aiomlc.api.protocol.base import WireModel
 from aiomlc.api.protocol.chat import PromptLogprobs
+from aiomlc.api.protocol.ignored import IgnoredFields
 from aiomlc.api.protocol.request import (
     GenerationRequest,
     NumChoices,
@@ -127,13 +128,19 @@ class Completion(StreamedWithUsage):
     system_fingerprint: str | None = None
 
 
-def parse_completion_request(fields: Mapping[str, Any]) -> CompletionRequest:
+def parse_completion_request(
+    fields: Mapping[str, Any], ignored: IgnoredFields | None = None
+) -> CompletionRequest:
     """Validate the fields of a request for text completions.
+
+    Args:
+        fields: The fields.
+        ignored: Where fields that are unknown or not supported are noted; None rejects them.
 
     Raises:
         BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
     """
-    request = parse_request(CompletionRequest, with_extra_body(fields), _NOT_SUPPORTED)
+    request = parse_request(CompletionRequest, with_extra_body(fields), _NOT_SUPPORTED, ignored)
     if request.num_choices < (request.n or 1):
         raise BadRequestError(
             f"best_of: must be >= n ({request.n}), got {request.best_of}", param="best_of"

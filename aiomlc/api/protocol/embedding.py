@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, StrictBool, StrictStr
 
 from aiomlc.api.protocol.base import WireModel, parse
+from aiomlc.api.protocol.ignored import IgnoredFields
 from aiomlc.api.protocol.request import Name, are_token_ids, with_extra_body
 from aiomlc.runtime.tokenization.prompt_encoder import MAX_PROMPT_CHARACTERS
 from aiomlc.validation.json_values import safe_repr
@@ -88,10 +89,16 @@ class EmbeddingResponse(WireModel):
     usage: EmbeddingUsage
 
 
-def parse_embedding_request(fields: Mapping[str, Any]) -> EmbeddingRequest:
+def parse_embedding_request(
+    fields: Mapping[str, Any], ignored: IgnoredFields | None = None
+) -> EmbeddingRequest:
     """Validate the fields of a request for embeddings.
+
+    Args:
+        fields: The fields.
+        ignored: Where unknown fields are noted; None rejects them.
 
     Raises:
         BadRequestError: If a field is invalid or unknown; `param` names it.
     """
-    return parse(EmbeddingRequest, with_extra_body(fields))
+    return parse(EmbeddingRequest, with_extra_body(fields), ignored)

@@ -16,10 +16,13 @@ __all__ = (
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, WrapValidator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, WrapValidator, model_validator
+from pydantic_core import PydanticCustomError
 
-from aiomlc.api.protocol.base import FIRST_ERROR, WireModel
+from aiomlc.api.protocol.base import FIRST_ERROR, UNKNOWN_IN_PART, FieldSink, WireModel
 from aiomlc.validation.json_values import safe_repr
+
+_TEXT_PART = "a text part must have the fields 'type' and 'text' and no others"
 
 
 class JoinedText(str):
@@ -35,15 +38,17 @@ class JoinedText(str):
         return text
 
 
-def _join_text_parts(content: object, check_text: Callable[[object], str]) -> str:
+def _join_text_parts(
+    content: object, check_text: Callable[[object], str], info: ValidationInfo
+) -> str:
     """Join a list of text parts into one string; check a string."""
     if isinstance(content, (str, bytes)) or not isinstance(content, Sequence):
         return check_text(content)
 
-    return JoinedText([_part_text(part) for part in content])
+    return JoinedText([_part_text(part, info.context) for part in content])
 
 
-def _part_text(part: object) -> str:
+def _part_text(part: object, ignored: FieldSink | None) -> str:
     if not isinstance(part, Mapping):
         raise ValueError(f"content parts must be objects, got {type(part).__name__}")
 
@@ -51,8 +56,16 @@ def _part_text(part: object) -> str:
         raise ValueError(f"content part of type {safe_repr(kind)} is not supported, only 'text'")
 
     text = part.get("text")
-    if not isinstance(text, str) or set(part) != {"type", "text"}:
-        raise ValueError("a text part must have the fields 'type' and 'text' and no others")
+    others = [name for name in part if name not in ("type", "text")]
+    if not isinstance(text, str):
+        raise ValueError(_TEXT_PART)
+
+    if others and ignored is None:
+        raise PydanticCustomError(UNKNOWN_IN_PART, _TEXT_PART)
+
+    if ignored is not None:
+        for name in others:
+            ignored.add(f"messages[].content[].{name}")
 
     return text
 
@@ -73,7 +86,8 @@ class FunctionCall(WireModel):
     """The name of the called function and its arguments."""
 
     name: str
-    arguments: str  #: A JSON object as text.
+    #: A JSON object as text.
+    arguments: Annotated[str, BeforeValidator(lambda value: "{}" if value is None else value)]
 
     @model_validator(mode="before")
     @classmethod

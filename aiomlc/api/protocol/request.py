@@ -17,6 +17,7 @@ __all__ = (
     "are_token_ids",
     "is_noop",
     "parse_request",
+    "reject_field",
     "with_extra_body",
 )
 
@@ -37,8 +38,9 @@ from pydantic import (
 
 from aiomlc.api.protocol.base import FIRST_ERROR, NONE_IS_EMPTY, WireModel, parse, plain_fields
 from aiomlc.api.protocol.debug_config import DebugConfig, check_debug_config
+from aiomlc.api.protocol.ignored import IgnoredFields, IgnoringRequest
 from aiomlc.api.protocol.limits import check_sizes
-from aiomlc.errors import BadRequestError
+from aiomlc.errors import BadRequestError, UnsupportedFieldError
 from aiomlc.sampling_params import SamplingParams
 from aiomlc.validation.parameter import Integer, Number, to_int
 
@@ -94,7 +96,7 @@ class StreamOptions(WireModel):
     include_obfuscation: StrictBool | None = None  #: Rejected if True.
 
 
-class GenerationRequest(WireModel, SamplingParams):  # type: ignore[misc] # Frozen by `model_config`.
+class GenerationRequest(IgnoringRequest, SamplingParams):  # type: ignore[misc] # Frozen by `model_config`.
     """The fields of chat completions, text completions and token streams."""
 
     model: Name | None = None  #: Echoed in the response.
@@ -163,6 +165,7 @@ def parse_request(
     request_type: type[_Request],
     fields: Mapping[str, Any],
     not_supported: Mapping[str, tuple[object, ...]],
+    ignored: IgnoredFields | None = None,
 ) -> _Request:
     """Validate the fields of a request.
 
@@ -171,6 +174,7 @@ def parse_request(
         fields: The fields by name, as `with_extra_body` returns them.
         not_supported: The known fields that are rejected, each with the values that are accepted
             because they have no effect.
+        ignored: Where unknown and rejected fields are noted; None means that they are errors.
 
     Raises:
         BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
@@ -180,16 +184,27 @@ def parse_request(
         accepted = not_supported.get(name)
         if accepted is not None and not is_noop(value, accepted):
             hint = f"; pass {_SUCCESSORS[name]}" if name in _SUCCESSORS else ""
-            raise BadRequestError(f"{name} is not supported yet{hint}", param=name)
-
-        if accepted is None or name in request_type.model_fields:
+            reject_field(name, f"{name} is not supported yet{hint}", ignored)
+        elif accepted is None or name in request_type.model_fields:
             known[name] = value
 
     check_sizes(known)
-    request = parse(request_type, known)
+    request = parse(request_type, known, ignored).ignoring(ignored)
     _check_stream_options(request)
     _check_min_tokens(request)
     return _with_debug_config(request)
+
+
+def reject_field(path: str, message: str, ignored: IgnoredFields | None) -> None:
+    """Raise an error for an unsupported field, or note that it is ignored.
+
+    Raises:
+        UnsupportedFieldError: If `ignored` is None.
+    """
+    if ignored is None:
+        raise UnsupportedFieldError(message, param=path)
+
+    ignored.add(path)
 
 
 def is_noop(value: object, accepted: tuple[object, ...]) -> bool:
@@ -259,7 +274,5 @@ def _check_stream_options(request: GenerationRequest) -> None:
         )
 
     if options is not None and options.include_obfuscation:
-        raise BadRequestError(
-            "stream_options.include_obfuscation is not supported yet",
-            param="stream_options.include_obfuscation",
-        )
+        path = "stream_options.include_obfuscation"
+        reject_field(path, f"{path} is not supported yet", request.ignored_fields)

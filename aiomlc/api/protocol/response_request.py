@@ -19,12 +19,12 @@ from aiomlc.api.protocol.base import FIRST_ERROR, NONE_IS_EMPTY, JsonObject, Wir
 from aiomlc.api.protocol.chat_request import (
     ReasoningEffort,
 )
+from aiomlc.api.protocol.ignored import IgnoredFields, IgnoringRequest
 from aiomlc.api.protocol.limits import check_sizes
-from aiomlc.api.protocol.request import Name, is_noop, with_extra_body
+from aiomlc.api.protocol.request import Name, is_noop, reject_field, with_extra_body
 from aiomlc.api.protocol.response_chat import ItemChat, items_to_chat
 from aiomlc.api.protocol.response_format import JsonSchema
 from aiomlc.api.protocol.response_input import Input
-from aiomlc.errors import BadRequestError
 from aiomlc.validation.parameter import Integer
 
 # Unsupported fields, each with the values that are accepted because they have no effect. The
@@ -129,7 +129,7 @@ class ReasoningConfig(WireModel):
     summary: Literal["auto", "concise", "detailed"] | None = None
 
 
-class ResponseRequest(WireModel):
+class ResponseRequest(IgnoringRequest):
     """A validated request for a response."""
 
     input: Input
@@ -172,8 +172,14 @@ class ResponseRequest(WireModel):
         return fields
 
 
-def parse_response_request(fields: Mapping[str, Any]) -> ResponseRequest:
+def parse_response_request(
+    fields: Mapping[str, Any], ignored: IgnoredFields | None = None
+) -> ResponseRequest:
     """Validate the fields of a request for a response.
+
+    Args:
+        fields: The fields.
+        ignored: Where fields that are unknown or not supported are noted; None rejects them.
 
     Raises:
         BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
@@ -183,10 +189,10 @@ def parse_response_request(fields: Mapping[str, Any]) -> ResponseRequest:
         if name not in _NOT_SUPPORTED:
             known[name] = value
         elif not is_noop(value, _NOT_SUPPORTED[name]):
-            raise BadRequestError(f"{name} is not supported", param=name)
+            reject_field(name, f"{name} is not supported", ignored)
 
     check_sizes(known)
-    return parse(ResponseRequest, known)
+    return parse(ResponseRequest, known, ignored).ignoring(ignored)
 
 
 def _to_chat_tool(tool: FunctionTool) -> dict[str, Any]:

@@ -153,7 +153,8 @@ class AsyncResponses:
         session = await self._service.session()
         model = request.model or session.model.model_name
         try:
-            chat = await parse_off_loop(parse_chat_request, request.chat_fields())
+            parse = partial(parse_chat_request, ignored=request.ignored_fields)
+            chat = await parse_off_loop(parse, request.chat_fields())
             if chat.request_id is None:
                 chat = chat.model_copy(update={"request_id": f"resp_{uuid.uuid4().hex}"})
 

@@ -171,7 +171,7 @@ def _is_finite(kv_format: KVFormat, rows: memoryview) -> bool:
     is_half = kv_format.kv_dtype == "float16"
     # As integers, which is faster: a number is finite unless all bits of its exponent are set.
     bits = data.view(np.uint16 if is_half else np.uint32)
-    exponent = bits.dtype.type(0x7C00 if is_half else 0x7F800000)
+    exponent = 0x7C00 if is_half else 0x7F800000
     return not bool(((bits & exponent) == exponent).any())
 
 

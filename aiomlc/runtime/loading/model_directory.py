@@ -83,9 +83,6 @@ class ModelDirectory:
         values: dict[str, Any] = {}
         for name in _GENERATION_FILES:
             config = self._read(name)
-            if config.get("top_k") == -1:
-                config["top_k"] = 0  # vLLM's convention for all tokens.
-
             defaults = {field: config.get(field) for field in MODEL_DEFAULTS}
             values = {**self._validate(name, defaults), **values}
             if config.get("do_sample") is False:

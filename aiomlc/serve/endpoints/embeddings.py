@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("EmbeddingEndpoint",)
 
+from functools import partial
 from typing import final
 
 import orjson
@@ -12,7 +13,6 @@ from anyio.lowlevel import checkpoint
 from starlette.types import Receive, Scope, Send
 
 from aiomlc.api.protocol.embedding import (
-    EmbeddingRequest,
     EmbeddingResponse,
     parse_embedding_request,
 )
@@ -36,11 +36,12 @@ class EmbeddingEndpoint:
         options = self._context.options
         fields = await read_fields(scope, receive, options)
         model = self._context.models.find(fields.get("model"), options.embedding_model)
-        fields = prepare_fields(fields, EmbeddingRequest, model.name, options)
+        fields = prepare_fields(fields, model.name, options)
         _check_inputs(fields.get("input"), options.max_inputs)
 
         async def respond(_: TaskGroup) -> None:
-            request = await parse_off_loop(parse_embedding_request, fields, check_input_size)
+            parse = partial(parse_embedding_request, ignored=self._context.ignored)
+            request = await parse_off_loop(parse, fields, check_input_size)
             await model.open()
             text = await _to_json(await model.engine.embeddings.embed(request))
             await send_json(text, scope, receive, send, seconds=options.write_timeout)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 __all__ = ("CHAT", "COMPLETIONS", "RESPONSES", "GenerationAPI", "GenerationEndpoint")
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, final
 
 from anyio.abc import TaskGroup
@@ -13,10 +14,10 @@ from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
-from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
-from aiomlc.api.protocol.completion import CompletionRequest, parse_completion_request
+from aiomlc.api.protocol.chat_request import parse_chat_request
+from aiomlc.api.protocol.completion import parse_completion_request
 from aiomlc.api.protocol.limits import parse_off_loop
-from aiomlc.api.protocol.response_request import ResponseRequest, parse_response_request
+from aiomlc.api.protocol.response_request import parse_response_request
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.serve.context import Context
 from aiomlc.serve.disconnects import run_until_disconnect
@@ -49,8 +50,7 @@ class _Resource(Protocol):
 class GenerationAPI:
     """What distinguishes one API of generated text from the others."""
 
-    request_type: type[BaseModel]
-    parse: Callable[[Mapping[str, Any]], _Request]
+    parse: Callable[..., _Request]
     resource: Callable[[AsyncMLCEngine], _Resource]
     make_encoder: Callable[[], EventEncoder]
 
@@ -67,11 +67,12 @@ class GenerationEndpoint:
         options = self._context.options
         fields = await read_fields(scope, receive, options)
         model = self._context.models.find(fields.get("model"))
-        fields = prepare_fields(fields, self._api.request_type, model.name, options)
+        fields = prepare_fields(fields, model.name, options)
         resource = self._api.resource(model.engine)
 
         async def respond(tasks: TaskGroup) -> None:
-            request = await parse_off_loop(self._api.parse, fields)
+            parse = partial(self._api.parse, ignored=self._context.ignored)
+            request = await parse_off_loop(parse, fields)
             await model.open()
             if request.stream:
                 await self._stream(await resource.open(request), send, tasks)
@@ -94,19 +95,16 @@ class GenerationEndpoint:
 
 
 CHAT = GenerationAPI(
-    request_type=ChatCompletionRequest,
     parse=parse_chat_request,
     resource=lambda engine: engine.chat.completions,
     make_encoder=ChatEventEncoder,
 )
 COMPLETIONS = GenerationAPI(
-    request_type=CompletionRequest,
     parse=parse_completion_request,
     resource=lambda engine: engine.completions,
     make_encoder=TextEventEncoder,
 )
 RESPONSES = GenerationAPI(
-    request_type=ResponseRequest,
     parse=parse_response_request,
     resource=lambda engine: engine.responses,
     make_encoder=ResponseEventEncoder,

@@ -140,7 +140,7 @@ class MicroservingEndpoints:
         fields = await read_fields(request.scope, request.receive, options)
         model = self._context.models.find(fields.get("model"))
         own = parse(kind, _take(fields, kind))
-        fields = prepare_fields(fields, CompletionRequest, model.name, options)
+        fields = prepare_fields(fields, model.name, options)
         completion = await parse_off_loop(parse_completion_request, fields)
         if completion.suffix is not None:
             raise BadRequestError("suffix: is not supported in microserving", param="suffix")

@@ -6,7 +6,7 @@ __all__ = ("DetokenizeRequest", "TokenEndpoints", "TokenizeRequest")
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, final
+from typing import Annotated, Any, TypeVar, final
 
 from anyio.abc import TaskGroup
 from pydantic import Field, StrictBool, StrictInt, StrictStr
@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.protocol.base import WireModel, parse
-from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
+from aiomlc.api.protocol.chat_request import parse_chat_request
 from aiomlc.api.protocol.completion import parse_completion_request
 from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
@@ -57,6 +57,7 @@ class DetokenizeRequest(WireModel):
     tokens: tuple[Annotated[StrictInt, Field(ge=0)], ...]
 
 
+_Request = TypeVar("_Request", bound=WireModel)
 _Answer = Callable[[dict[str, Any], ServedModel], Awaitable[dict[str, Any]]]
 
 
@@ -98,14 +99,15 @@ class TokenEndpoints:
 
     async def _encode_chat(self, fields: dict[str, Any], model: ServedModel) -> list[int]:
         chat = {name: fields[name] for name in _CHAT_FIELDS if name in fields}
-        chat = prepare_fields(chat, ChatCompletionRequest, model.name, self._context.options)
-        request = await parse_off_loop(parse_chat_request, chat)
+        chat = prepare_fields(chat, model.name, self._context.options)
+        parse = partial(parse_chat_request, ignored=self._context.ignored)
+        request = await parse_off_loop(parse, chat)
         await model.open()
         return await model.engine.chat.completions.encode(request)
 
     async def _encode_text(self, fields: dict[str, Any], model: ServedModel) -> list[int]:
-        fields = prepare_fields(fields, TokenizeRequest, model.name, self._context.options)
-        parsed = await parse_off_loop(partial(parse, TokenizeRequest), fields)
+        fields = prepare_fields(fields, model.name, self._context.options)
+        parsed = await self._parse(TokenizeRequest, fields)
         completion = parsed.model_dump(include={"prompt", "add_special_tokens"})
         request = await parse_off_loop(parse_completion_request, completion)
         await model.open()
@@ -113,14 +115,19 @@ class TokenEndpoints:
         return token_ids
 
     async def _detokenize(self, fields: dict[str, Any], model: ServedModel) -> dict[str, Any]:
-        fields = prepare_fields(fields, DetokenizeRequest, model.name, self._context.options)
+        fields = prepare_fields(fields, model.name, self._context.options)
         if isinstance(fields.get("tokens"), list):  # Else the request is refused below.
             await model.open()
             _check_number(fields["tokens"], model.engine.max_input_sequence_length)
-        tokens = (await parse_off_loop(partial(parse, DetokenizeRequest), fields)).tokens
+        tokens = (await self._parse(DetokenizeRequest, fields)).tokens
         tokenizer = model.engine.tokenizer
         check_token_ids("tokens", tokens, tokenizer.vocab_size)
         return {"prompt": await run_in_worker(lambda _: tokenizer.decode(tokens))}
+
+    async def _parse(self, request_type: type[_Request], fields: dict[str, Any]) -> _Request:
+        return await parse_off_loop(
+            partial(parse, request_type, ignored=self._context.ignored), fields
+        )
 
 
 def _check_number(tokens: list[object], context_window: int) -> None:

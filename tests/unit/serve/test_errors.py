@@ -445,7 +445,7 @@ async def test_a_body_with_too_many_names_is_refused_before_it_is_parsed(kind: s
 
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "too_many_fields"
-    assert harmless.json()["error"]["message"] == "x: unknown field"
+    assert harmless.json()["error"]["message"].startswith("x: unknown field")
 
 
 async def test_memory_is_returned_after_large_bodies_only(monkeypatch: pytest.MonkeyPatch) -> None:

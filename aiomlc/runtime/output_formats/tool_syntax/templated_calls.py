@@ -181,7 +181,9 @@ def _openai_calls(value: object) -> Iterator[Call]:
         if not isinstance(name, str) or not name:
             raise ValueError("a tool call must have a name")
 
-        if not isinstance(arguments, str):
+        if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+            arguments = "{}"
+        elif not isinstance(arguments, str):
             arguments = dump_arguments(_require_object(arguments))
 
         yield Call(name, arguments)

@@ -9,7 +9,8 @@ import pytest
 
 from aiomlc.api.chat.prompt import render_prompt
 from aiomlc.api.protocol.chat_request import parse_chat_request
-from aiomlc.errors import BadRequestError
+from aiomlc.errors import BadRequestError, UnsupportedFieldError
+from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.testing import FakeCore, fake_model
 
@@ -92,7 +93,35 @@ def test_the_reasoning_effort_is_passed_under_the_name_that_the_template_uses() 
 
 
 def test_a_reasoning_effort_that_the_template_does_not_use_is_rejected() -> None:
-    with pytest.raises(BadRequestError) as caught:
+    with pytest.raises(UnsupportedFieldError) as caught:
         render(reasoning_effort="low")
 
     assert caught.value.param == "reasoning_effort"
+
+
+@pytest.mark.parametrize(
+    ("fields", "opposite"),
+    [
+        ({"reasoning_effort": "none"}, {"reasoning_effort": "high"}),
+        (
+            {"chat_template_kwargs": {"enable_thinking": False}},
+            {"chat_template_kwargs": {"enable_thinking": True}},
+        ),
+        (
+            {"chat_template_kwargs": {"thinking": False}},
+            {"chat_template_kwargs": {"thinking": 0}},
+        ),
+    ],
+)
+def test_a_model_that_does_not_reason_accepts_the_wish_that_it_should_not(
+    fields: dict[str, Any], opposite: dict[str, Any]
+) -> None:
+    assert render(**fields) == render()
+    with pytest.raises(UnsupportedFieldError):
+        render(**opposite)
+
+    reasoning = dataclasses.replace(
+        fake_model(FakeCore()), reasoning_format=ReasoningFormat("<think>", "</think>")
+    )
+    with pytest.raises(UnsupportedFieldError):
+        render_prompt(parse_chat_request({"messages": [USER], **fields}), reasoning)

@@ -89,7 +89,7 @@ def test_values_without_effect_are_accepted(name: str, value: object) -> None:
         ({"temperature": float("nan")}, "temperature"),
         ({"top_p": -0.1}, "top_p"),
         ({"top_p": 1.1}, "top_p"),
-        ({"top_k": -1}, "top_k"),
+        ({"top_k": -2}, "top_k"),
         ({"min_p": 1.5}, "min_p"),
         ({"presence_penalty": -2.1}, "presence_penalty"),
         ({"frequency_penalty": 2.1}, "frequency_penalty"),
@@ -197,7 +197,7 @@ def test_an_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
             "tools[1].function.name: 'f' is already the name of a tool",
         ),
         ({"functions": [{"name": "f"}]}, "functions is not supported yet; pass tools"),
-        ({"top_k": -1}, "top_k: should be non-negative, got -1; 0 samples from all tokens"),
+        ({"top_k": -2}, "top_k: should be non-negative, got -2"),
         ({"messages": [{"role": "user"}]}, "messages[0].content: is missing"),
         ({"messages": [{"content": "Hi"}]}, "messages[0]: role is missing"),
         (
@@ -397,6 +397,7 @@ def test_tools_for_the_template_have_only_the_given_fields() -> None:
 
 def test_extra_body_fields_are_merged_into_the_request() -> None:
     assert parse(top_k=1, extra_body={"top_k": 3}).top_k == 3
+    assert parse(top_k=-1).top_k == 0  # As of other servers.
     assert parse(extra_body=None) == parse()
 
 

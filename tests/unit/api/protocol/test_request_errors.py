@@ -13,7 +13,12 @@ from pydantic import ValidationError
 
 from aiomlc import JSONFFIEngine
 from aiomlc.api.session.loader import Loader
-from aiomlc.errors import DuplicateRequestError, PromptTooLongError
+from aiomlc.errors import (
+    BadRequestError,
+    DuplicateRequestError,
+    PromptTooLongError,
+    UnsupportedFieldError,
+)
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
@@ -38,15 +43,24 @@ class InvalidRequest(NamedTuple):
     fields: dict[str, Any]
     param: str
     text: str
+    error: type[Exception] = BadRequestError
 
 
 INVALID_REQUESTS = {
-    "best_of": InvalidRequest({"best_of": 2}, "best_of", "best_of is not supported"),
+    "best_of": InvalidRequest(
+        {"best_of": 2}, "best_of", "best_of is not supported", UnsupportedFieldError
+    ),
     "tool_call_id of a user message": InvalidRequest(
-        {"messages": [{**USER, "tool_call_id": "x"}]}, "messages[0].tool_call_id", "tool_call_id"
+        {"messages": [{**USER, "tool_call_id": "x"}]},
+        "messages[0].tool_call_id",
+        "tool_call_id",
+        UnsupportedFieldError,
     ),
     "tool_calls of a user message": InvalidRequest(
-        {"messages": [{**USER, "tool_calls": []}]}, "messages[0].tool_calls", "tool_calls"
+        {"messages": [{**USER, "tool_calls": []}]},
+        "messages[0].tool_calls",
+        "tool_calls",
+        UnsupportedFieldError,
     ),
     "unknown role": InvalidRequest(
         {"messages": [USER, {"role": "poet", "content": "O"}]},
@@ -218,8 +232,8 @@ ERRORS = [
         "seps should have size 1 or 2.",
     ),
     *(
-        rejected(name, partial(chat, **fields), param, text)
-        for name, (fields, param, text) in INVALID_REQUESTS.items()
+        ErrorCase(name, partial(chat, **fields), ValueError, error, param, text)
+        for name, (fields, param, text, error) in INVALID_REQUESTS.items()
     ),
     rejected(
         "stream_options without a stream",

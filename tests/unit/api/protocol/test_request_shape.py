@@ -172,9 +172,7 @@ async def test_values_that_contain_themselves_are_refused(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("request_name", "path"), [("chat", ()), ("response", ()), *OBJECTS]
-)
+@pytest.mark.parametrize(("request_name", "path"), [("chat", ()), ("response", ()), *OBJECTS])
 def test_a_long_name_is_not_repeated_in_full(
     request_name: str, path: tuple[str | int, ...]
 ) -> None:

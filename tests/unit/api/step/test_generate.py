@@ -138,7 +138,7 @@ def test_every_option_is_passed_to_the_core() -> None:
         ("temperature", -1, '"temperature" should be non-negative'),
         ("top_p", 1.5, '"top_p" should be in range'),
         ("max_tokens", 0, "max_tokens"),
-        ("top_k", -1, "top_k"),
+        ("top_k", -2, "top_k"),
         ("min_p", 2, "min_p"),
         ("top_logprobs", 21, '"top_logprobs" should be in range'),
         ("response_format", {"type": "xml"}, "response_format"),
