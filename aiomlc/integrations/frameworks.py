@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("framework",)
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,7 +29,7 @@ def framework(package: str, extra: str) -> Iterator[None]:
             raise
 
         command = f"pip install --upgrade 'aiomlc[{extra}]'"
-        if not isinstance(error, ModuleNotFoundError) or error.name != package:
+        if sys.modules.get(package) is not None:
             reason = f"the installed version of {package} does not fit ({error})"
             raise MissingPackageError(package, command, reason) from None
 

@@ -40,7 +40,8 @@ def engine() -> Any:  # noqa: ANN401 - pytest reads no annotation of a generator
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("end", ENDS)
 def test_a_completion_has_an_entry_for_each_token(engine: MLCEngine, end: str, echo: bool) -> None:
-    for several in ({}, {"n": 3}, {"best_of": 3, "n": 2}):
+    choices: tuple[dict[str, Any], ...] = ({}, {"n": 3}, {"best_of": 3, "n": 2})
+    for several in choices:
         options = _sampled(ENDS[end]) if several else {**_COMMON, **ENDS[end]}
         completion = engine.completions.create(
             prompt=PROMPT, echo=echo, logprobs=1, **several, **options
@@ -129,7 +130,7 @@ def test_max_tokens_0_scores_the_prompt(
     fields: dict[str, Any] = {"echo": True, "logprobs": 2, **options}
     one = engine.completions.create(prompt=[PROMPT, "Paris"], max_tokens=1, **fields)
     if stream:
-        usage_asked = {"stream": True, "stream_options": {"include_usage": True}}
+        usage_asked: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
         chunks = list(
             engine.completions.create(
                 prompt=[PROMPT, "Paris"], max_tokens=0, **fields, **usage_asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("render_prompt", "with_template_stops")
 
+from collections.abc import Callable
 from typing import Any
 
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest
@@ -46,6 +47,10 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
     template = template.for_chat(has_tools=bool(tools))
     reasons = model.reasoning_format is not None
     variables = _template_variables(request, template, reasons=reasons)
+    messages = [_template_message(message) for message in request.messages]
+    if request.split_special_tokens:
+        mark = model.tokenizer.mark_special_tokens
+        messages, tools = _map_texts(mark, messages), _map_texts(mark, tools)
 
     def render(messages: Messages) -> str:
         return template.render(
@@ -56,10 +61,27 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
             **variables,
         )
 
-    messages = [_template_message(message) for message in request.messages]
     prompt = render(messages)
     check_user_text(render, messages, prompt)
     return prompt
+
+
+def _map_texts(function: Callable[[str], str], value: Any) -> Any:  # noqa: ANN401 - JSON.
+    """Return a JSON value with changed strings; the names of fields stay."""
+    if isinstance(value, JoinedText):
+        parts, whole = [function(part) for part in value.parts], function(value)
+        return JoinedText(parts if "".join(parts) == whole else [whole])
+
+    if isinstance(value, str):
+        return function(value)
+
+    if isinstance(value, dict):
+        return {name: _map_texts(function, member) for name, member in value.items()}
+
+    if isinstance(value, list | tuple):
+        return [_map_texts(function, member) for member in value]
+
+    return value
 
 
 def _num_characters(request: ChatCompletionRequest) -> int:

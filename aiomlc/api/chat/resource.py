@@ -123,7 +123,11 @@ class AsyncCompletions:
         """
         session = await self._service.session()
         chat = await prepare_chat(request, session.model)
-        return await session.encode_chat(chat.prompt, add_special_tokens=request.add_special_tokens)
+        return await session.encode_chat(
+            chat.prompt,
+            add_special_tokens=request.add_special_tokens,
+            split_special_tokens=request.split_special_tokens,
+        )
 
     @documents_options(ParseOptions)
     @keyword_only
@@ -218,7 +222,9 @@ class AsyncCompletions:
         with session.preparation(request, request_id, request.n or 1) as elapsed:
             chat = await prepare_chat(request, session.model)
             prompt_ids = await session.encode_chat(
-                chat.prompt, add_special_tokens=request.add_special_tokens
+                chat.prompt,
+                add_special_tokens=request.add_special_tokens,
+                split_special_tokens=request.split_special_tokens,
             )
             grammar = await session.compile(chat.output.grammar, chat.output.param, request.n or 1)
 

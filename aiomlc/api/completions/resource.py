@@ -213,9 +213,12 @@ async def _open_streams(
 
 
 async def _prompt_ids(session: ModelSession, request: CompletionRequest) -> list[list[int]]:
-    add_special_tokens = request.add_special_tokens
     return [
-        await session.prompt_ids(prompt, add_special_tokens=add_special_tokens)
+        await session.prompt_ids(
+            prompt,
+            add_special_tokens=request.add_special_tokens,
+            split_special_tokens=request.split_special_tokens,
+        )
         for prompt in request.prompt
     ]
 
@@ -230,10 +233,15 @@ async def _apply_suffix(
             "suffix: the model's vocabulary has no fill-in-the-middle tokens", param="suffix"
         )
 
-    suffix_ids = await session.encode(suffix)
+    encode = partial(
+        session.prompt_ids,
+        add_special_tokens=False,
+        split_special_tokens=request.split_special_tokens,
+    )
+    suffix_ids = await encode(suffix)
     prompts = []
     for prompt in request.prompt:
-        prefix_ids = await session.prompt_ids(prompt, add_special_tokens=False)
+        prefix_ids = await encode(prompt)
         prompt_ids = tokens.prompt(prefix_ids, suffix_ids)
         if isinstance(prompt, str):
             prompt_ids = session.model.as_text(prompt_ids, request.add_special_tokens)

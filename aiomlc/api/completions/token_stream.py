@@ -71,7 +71,9 @@ async def open_token_stream(
         request, request_id, request.num_choices, "text_completion"
     ) as elapsed:
         prompt_ids = await session.prompt_ids(
-            request.prompt, add_special_tokens=request.add_special_tokens
+            request.prompt,
+            add_special_tokens=request.add_special_tokens,
+            split_special_tokens=request.split_special_tokens,
         )
         session.check_prompt(prompt_ids)
         uncompiled = response_grammar(request.response_format, session.model)

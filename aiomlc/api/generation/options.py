@@ -47,6 +47,10 @@ class GenerationOptions(SamplingKwargs, total=False):
         bool | None,
         Doc("Whether to add the tokenizer's special tokens to text; chats have them already."),
     ]
+    split_special_tokens: Annotated[
+        bool | None,
+        Doc("Whether names of special tokens in texts of the request are plain text (False)."),
+    ]
     request_id: Annotated[str | None, Doc("The id for `abort` (random).")]
     user: Annotated[str | None, Doc("A label without effect.")]
     safety_identifier: Annotated[str | None, Doc("A label without effect.")]

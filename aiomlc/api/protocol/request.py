@@ -111,6 +111,9 @@ class GenerationRequest(IgnoringRequest, SamplingParams):  # type: ignore[misc] 
     #: Whether text gets the tokenizer's special tokens; None means yes, unless a chat template or
     #: the format of the model's directory decides.
     add_special_tokens: StrictBool | None = None
+    #: Whether the names of special tokens in texts of the request are plain text, as in
+    #: transformers; those that a chat template writes are special tokens all the same.
+    split_special_tokens: StrictBool | None = None
     request_id: Annotated[str, Strict(), Field(min_length=1, max_length=MAX_NAME)] | None = None
     # Labels for the logs of a hosted service, which an in-process engine does not keep.
     user: StrictStr | None = None

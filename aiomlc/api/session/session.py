@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("EncoderSession", "ModelSession", "SessionProvider")
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,6 +30,7 @@ from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.grammar.grammar import Grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.validation.arguments import outside_vocabulary
 from aiomlc.validation.json_values import short_repr
 
@@ -55,21 +56,32 @@ class ModelSession:
         """The task of the engine."""
         return self.engine.task
 
-    async def encode(self, prompt: str) -> list[int]:
-        """Return the token ids of a prompt, computed in a worker thread if it is long.
+    async def encode(
+        self, prompt: str, method: Callable[[Tokenizer, str], list[int]] = Tokenizer.encode
+    ) -> list[int]:
+        """Return the token ids of a prompt, computed in a worker thread if it takes long.
+
+        Args:
+            prompt: The prompt.
+            method: The method of the tokenizer that encodes it.
 
         Raises:
             PromptTooLongError: If the prompt cannot fit the context window because of its size.
         """
-        encode = self._encoder.encode
-        if len(prompt) > _MAX_INLINE_CHARACTERS:
-            return await run_in_worker(partial(encode, prompt))
+        encode = partial(self._encoder.encode, prompt, method=method)
+        # The first use of another method copies the tokenizer.
+        if len(prompt) > _MAX_INLINE_CHARACTERS or method is not Tokenizer.encode:
+            return await run_in_worker(encode)
 
         await preparation_turns().proceed()
-        return encode(prompt)
+        return encode()
 
     async def prompt_ids(
-        self, prompt: str | Sequence[int], *, add_special_tokens: bool | None = None
+        self,
+        prompt: str | Sequence[int],
+        *,
+        add_special_tokens: bool | None = None,
+        split_special_tokens: bool | None = None,
     ) -> list[int]:
         """Return the token ids of a prompt, which is a string or already token ids.
 
@@ -77,13 +89,15 @@ class ModelSession:
             prompt: The prompt. Nothing is added to token ids.
             add_special_tokens: Whether text gets the tokenizer's special tokens; None means what
                 the model does.
+            split_special_tokens: Whether the names of special tokens in text are plain text.
 
         Raises:
             BadRequestError: If a token id is not in the vocabulary.
             PromptTooLongError: If the prompt fills the context window.
         """
         if isinstance(prompt, str):
-            return self.model.as_text(await self.encode(prompt), add_special_tokens)
+            method = Tokenizer.encode_split if split_special_tokens else Tokenizer.encode
+            return self.model.as_text(await self.encode(prompt, method), add_special_tokens)
 
         self.check_length(prompt)
         if (token_id := outside_vocabulary(prompt, self.model.vocab_size)) is not None:
@@ -97,15 +111,21 @@ class ModelSession:
         return list(prompt)
 
     async def encode_chat(
-        self, prompt: str, *, add_special_tokens: bool | None = None
+        self,
+        prompt: str,
+        *,
+        add_special_tokens: bool | None = None,
+        split_special_tokens: bool | None = None,
     ) -> list[int]:
         """Return the token ids of a rendered chat, with the prefix tokens of the chat template.
 
-        Special tokens are only added if this is requested: the template writes those of a chat.
+        Special tokens are only added if this is requested: the template writes those of a chat. If
+        they are split, the messages of the chat were marked (`Tokenizer.mark_special_tokens`).
         """
         template = self.model.chat_template
         prefix = template.system_prefix_token_ids if template is not None else None
-        ids = self.model.as_text(await self.encode(prompt), bool(add_special_tokens))
+        method = Tokenizer.encode_marked if split_special_tokens else Tokenizer.encode
+        ids = self.model.as_text(await self.encode(prompt, method), bool(add_special_tokens))
         return [*(prefix or ()), *ids]
 
     async def compile(self, grammar: Grammar | None, param: str, num_choices: int) -> object:

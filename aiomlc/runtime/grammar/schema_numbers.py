@@ -106,7 +106,7 @@ def _check_schema(schema: Schema) -> None:
         if _is_number(schema.get(key)):
             _check_bound(schema, key)
     for key in (*_LARGEST_COUNTS, *_SMALLEST_COUNTS):
-        value = schema.get(key)
+        value: Any = schema.get(key)
         if _is_number(value) and value > _MAX_COUNT:
             raise GrammarError(f"{key}: must be at most {_MAX_COUNT}, got {short_repr(value)}")
     for key in ("const", "enum"):

@@ -57,12 +57,19 @@ class PromptEncoder:
             context_window=self._context_window,
         )
 
-    def encode(self, text: str, is_cancelled: Callable[[], bool] = lambda: False) -> list[int]:
+    def encode(
+        self,
+        text: str,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        *,
+        method: Callable[[Tokenizer, str], list[int]] = Tokenizer.encode,
+    ) -> list[int]:
         """Return the token ids of a prompt.
 
         Args:
             text: The prompt.
             is_cancelled: Whether the result is not needed any more.
+            method: The method of the tokenizer that encodes it.
 
         Raises:
             PromptTooLongError: If the text has many times as many tokens as the context window.
@@ -73,7 +80,7 @@ class PromptEncoder:
             if len(text) > _CHARACTERS_PER_TOKEN * self._context_window:
                 self._count(text, is_cancelled)
 
-        return [] if is_cancelled() else self._tokenizer.encode(text)
+        return [] if is_cancelled() else method(self._tokenizer, text)
 
     def _count(self, text: str, is_cancelled: Callable[[], bool]) -> None:
         """Refuse a text whose parts have more than twice the tokens of the context window.

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("Tokenizer",)
 
 import functools
+import re
 from collections.abc import Collection, Sequence
 from os import PathLike
 from pathlib import Path
@@ -40,6 +41,10 @@ from aiomlc.validation.arguments import (
 from aiomlc.validation.model_files import load_errors
 
 _SEPARATOR = "\x02"  # Text that merges with no other.
+# A noncharacter of Unicode: a single one is a mark, and two stand for one in the text.
+_MARK = "\ufdd0"
+_MARKS = re.compile(f"{_MARK}+")
+_CONTINUES = "\ufdd1\ufdd1"  # A token before text that continues other text.
 _PROBES = ("a", "0", " ", _SEPARATOR)  # A small vocabulary may have no token for one of them.
 
 
@@ -146,6 +151,76 @@ class Tokenizer:
             encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         batch = [encoding.ids for encoding in encodings]
         return [self.add_special_tokens(ids) for ids in batch] if add_special_tokens else batch
+
+    def encode_split(self, text: str) -> list[int]:
+        """Return the token ids of a text in which the names of special tokens are plain text.
+
+        Raises:
+            RequestFailedError: If the tokenizer fails on this text.
+        """
+        with tokenizer_failures():
+            return encode_text(self._splitting, text)
+
+    def encode_marked(self, text: str) -> list[int]:
+        """Return the token ids of a text with parts that `mark_special_tokens` returned.
+
+        In these parts, the names of special tokens are plain text.
+
+        Raises:
+            RequestFailedError: If the tokenizer fails on this text.
+        """
+        with tokenizer_failures():
+            encoding = self._backend.encode_batch([text], add_special_tokens=False)[0]
+            ids: list[int] = []
+            between: list[int] = []  # Since the last special token.
+            start = 0
+            for token_id, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
+                if text[begin:end].strip() != self._special_tokens.get(token_id):
+                    between.append(token_id)
+                    continue
+
+                ids += [*self._without_marks(text, start, begin, between), token_id]
+                between, start = [], end
+            return ids + self._without_marks(text, start, len(text), between)
+
+    def _without_marks(self, text: str, start: int, end: int, token_ids: list[int]) -> list[int]:
+        """Return the tokens of a part of the text; `token_ids` are right if it has no marks."""
+        part = text[start:end]
+        if _MARK not in part:
+            return token_ids
+
+        plain = _MARKS.sub(lambda match: match[0][: len(match[0]) // 2], part)
+        if start == 0 or _CONTINUES in plain:
+            return encode_text(self._splitting, plain)
+
+        # The part continues a text, so no space is put before it.
+        return encode_text(self._continuing, _CONTINUES + plain)[1:]
+
+    def mark_special_tokens(self, text: str) -> str:
+        """Mark the names of special tokens in a part of a text for `encode_marked`."""
+        text = text.replace(_MARK, 2 * _MARK)
+        if self._names is None:
+            return text
+
+        return self._names.sub(lambda match: match[0][0] + _MARK + match[0][1:], text)
+
+    @functools.cached_property
+    def _names(self) -> re.Pattern[str] | None:
+        names = sorted(filter(None, self._special_tokens.values()), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, names))) if names else None
+
+    @functools.cached_property
+    def _splitting(self) -> tokenizers.Tokenizer:
+        backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        backend.encode_special_tokens = True
+        return backend
+
+    @functools.cached_property
+    def _continuing(self) -> tokenizers.Tokenizer:
+        backend = tokenizers.Tokenizer.from_str(self._splitting.to_str())
+        backend.encode_special_tokens = True
+        backend.add_tokens([tokenizers.AddedToken(_CONTINUES, normalized=False)])
+        return backend
 
     def add_special_tokens(self, token_ids: Sequence[int]) -> list[int]:
         """Return the tokens with those around them that the tokenizer puts around a text."""

@@ -38,6 +38,7 @@ _CHAT_FIELDS = (
     "chat_template_kwargs",
     "reasoning_effort",
     "add_special_tokens",
+    "split_special_tokens",
 )
 
 
@@ -46,7 +47,9 @@ class TokenizeRequest(WireModel):
 
     model: StrictStr | None = None
     prompt: StrictStr
-    add_special_tokens: StrictBool | None = None  #: As in a request for a completion.
+    # As in a request for a completion.
+    add_special_tokens: StrictBool | None = None
+    split_special_tokens: StrictBool | None = None
     return_token_strs: StrictBool | None = None  #: Whether each token's text is returned too.
 
 
@@ -108,7 +111,7 @@ class TokenEndpoints:
     async def _encode_text(self, fields: dict[str, Any], model: ServedModel) -> list[int]:
         fields = prepare_fields(fields, model.name, self._context.options)
         parsed = await self._parse(TokenizeRequest, fields)
-        completion = parsed.model_dump(include={"prompt", "add_special_tokens"})
+        completion = parsed.model_dump(exclude={"model", "return_token_strs"})
         request = await parse_off_loop(parse_completion_request, completion)
         await model.open()
         (token_ids,) = await model.engine.completions.encode(request)

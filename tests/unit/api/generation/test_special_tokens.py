@@ -40,7 +40,7 @@ def _backend(*template: str) -> Backend:
     if template:
         ids = [(token, backend.token_to_id(token)) for token in ("<s>", "</s>")]
         added = processors.TemplateProcessing(single=" ".join(template), special_tokens=ids)
-        backend.post_processor = processors.Sequence([processors.ByteLevel(), added])  # type: ignore[list-item] # The stubs lack the base class.
+        backend.post_processor = processors.Sequence([processors.ByteLevel(), added])
     return backend
 
 

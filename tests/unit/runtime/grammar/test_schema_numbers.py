@@ -39,7 +39,7 @@ _PLACES: dict[str, Callable[[Any], Any]] = {
 
 
 def _is_end(kind: str, key: str, number: float) -> bool:
-    ends = (abs(end) for end in (2**63 - 1, 2**63, 2**64 - 1, 2**64))
+    ends: tuple[float, ...] = (2**63 - 1, 2**63, 2**64 - 1, 2**64)
     is_outward = (number > 0) == (key in ("maximum", "exclusiveMaximum"))
     return kind in ("integer", "number") and is_outward and abs(number) in ends
 
