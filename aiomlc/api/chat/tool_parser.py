@@ -142,7 +142,15 @@ class ToolCallParser:
 
     def _find_call(self, deltas: list[Delta]) -> bool:
         syntax, end_marker = self._format.syntax, self._format.end_marker
-        remaining = self._buffer[self._position :].lstrip(syntax.delimiters + " \t\r\n")
+        delimiters = syntax.delimiters + " \t\r\n"
+        remaining = self._buffer[self._position :].lstrip(delimiters)
+        if not self._has_call:
+            opening = self._format.opening
+            if remaining and opening.startswith(remaining):
+                return False
+
+            remaining = remaining.removeprefix(opening).lstrip(delimiters)
+
         self._position = len(self._buffer) - len(remaining)
         may_call = syntax.allows_multiple or not self._has_call
         prefixes = (end_marker, syntax.call_prefix) if may_call else (end_marker,)
@@ -224,6 +232,7 @@ class ToolCallParser:
         self._state = self._read_content
 
     def _end_call(self, end: int) -> None:
+        self._has_call = True  # Also if the call stands for an answer and was not emitted.
         self._buffer = self._buffer[end:]
         self._position = 0
         self._state = self._find_call

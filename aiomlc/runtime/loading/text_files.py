@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("TextFiles", "read_tokenizer")
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Self
 
@@ -11,6 +12,7 @@ from aiomlc.gguf.directory import model_file
 from aiomlc.models import read_description
 from aiomlc.runtime.loading.model_directory import ModelDirectory
 from aiomlc.runtime.output_formats.response_template import OutputFormats, find_output_formats
+from aiomlc.runtime.templates.call_format import find_call_format
 from aiomlc.runtime.templates.prompt_template import (
     PromptTemplate,
     load_prompt_template,
@@ -47,10 +49,8 @@ class TextFiles:
             stop_ids = _stop_ids(directory, tokenizer, vocab_size)
             template = load_prompt_template(directory.path, vocab_size)
             chat_stop_ids = template_stop_ids(template, tokenizer)
-            formats = find_output_formats(
-                None if template is None else template.source,
-                directory.response_template(),
-                lambda text: tokenizer.token_id(text) in {*stop_ids, *chat_stop_ids},
+            formats = _output_formats(
+                template, directory, {*stop_ids, *chat_stop_ids}, tokenizer.token_id
             )
             markers = [marker for form in formats if form is not None for marker in form.markers]
             return cls(
@@ -77,6 +77,26 @@ def read_tokenizer(directory: ModelDirectory) -> Tokenizer:
         ModelLoadError: If the file is missing or invalid.
     """
     return Tokenizer(directory.path)
+
+
+def _output_formats(
+    template: PromptTemplate | None,
+    directory: ModelDirectory,
+    stop_ids: Collection[int],
+    token_id: Callable[[str], int | None],
+) -> OutputFormats:
+    def is_end(text: str) -> bool:
+        return token_id(text) in stop_ids
+
+    declared = directory.response_template()
+    if template is None:
+        return find_output_formats(None, declared, is_end)
+
+    calls = template.for_chat(has_tools=True)
+    source = template.source if calls is template else f"{template.source}\n{calls.source}"
+    return find_output_formats(
+        source, declared, is_end, find_format=lambda _: find_call_format(calls)
+    )
 
 
 def _stop_ids(directory: ModelDirectory, tokenizer: Tokenizer, vocab_size: int) -> tuple[int, ...]:

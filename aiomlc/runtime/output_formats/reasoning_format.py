@@ -26,6 +26,7 @@ class ReasoningFormat:
 _FORMATS = (
     ReasoningFormat("<think>", "</think>"),  # DeepSeek R1, Qwen 3 and many others.
     ReasoningFormat("[THINK]", "[/THINK]"),  # Mistral.
+    ReasoningFormat("<seed:think>", "</seed:think>"),
 )
 
 

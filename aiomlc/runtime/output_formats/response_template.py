@@ -52,7 +52,11 @@ class OutputFormats(NamedTuple):
 
 
 def find_output_formats(
-    chat_template: str | None, response_template: object, is_end: IsEnd = _never_ends
+    chat_template: str | None,
+    response_template: object,
+    is_end: IsEnd = _never_ends,
+    *,
+    find_format: Callable[[str], ToolFormat | None] = find_tool_format,
 ) -> OutputFormats:
     """Return the formats of the chat template, else those of the response template.
 
@@ -64,12 +68,13 @@ def find_output_formats(
         chat_template: The text of the chat template.
         response_template: The `response_template` of the tokenizer configuration.
         is_end: Returns whether a string is a token that ends a completion.
+        find_format: Returns the format of the calls in a chat template.
     """
     declared = parse_response_template(response_template, is_end)
     if chat_template is None:
         return declared
 
-    tool_format = find_tool_format(chat_template)
+    tool_format = find_format(chat_template)
     if tool_format is None or (
         declared.tool_format is not None and _contradicts(tool_format, declared.tool_format)
     ):

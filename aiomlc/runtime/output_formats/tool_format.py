@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-__all__ = ("TOOL_FORMATS", "ToolFormat", "find_tool_format")
+__all__ = ("TOOL_FORMATS", "ToolFormat", "find_tool_format", "has_signature")
 
 from dataclasses import dataclass
 
@@ -19,8 +19,9 @@ from aiomlc.runtime.output_formats.tool_syntax.tagged_calls import TaggedCalls
 class ToolFormat:
     """A tool-call syntax and the markers around it.
 
-    A model uses the first format of `TOOL_FORMATS` whose `signature` strings all occur in the
-    model's chat template and none of whose `excludes` strings do.
+    A model uses the format in which its chat template writes a call. A template that writes none
+    has the first format of `TOOL_FORMATS` whose `signature` strings all occur in it and none of
+    whose `excludes` strings do.
     """
 
     name: str
@@ -31,6 +32,7 @@ class ToolFormat:
     excludes: tuple[str, ...] = ()
     #: Text between calls that each have their own markers; None if all calls share one pair.
     separator: str | None = None
+    opening: str = ""  #: Text that may stand between the start marker and the first call.
     #: Whether a completion may also start with a call that lacks the start marker.
     marker_optional: bool = False
     id_prefix: str = "call_"
@@ -94,6 +96,48 @@ TOOL_FORMATS = (
         ),
         signature=("<tool_call>", "<arg_key>"),
         separator="\n",
+    ),
+    ToolFormat(
+        name="seed_oss",
+        start_marker="<seed:tool_call>",
+        end_marker="</seed:tool_call>",
+        syntax=TaggedCalls(
+            call_prefix="<function=",
+            name_end=">",
+            key_start="<parameter=",
+            key_end=">",
+            value_end="</parameter>",
+            call_suffix="</function>",
+            prefix="\n",
+            suffix="\n",
+        ),
+        signature=("<seed:tool_call>", "<function="),
+        separator="\n",
+    ),
+    # Granite 3, whose template describes the format but writes no calls.
+    ToolFormat(
+        name="granite",
+        start_marker="<|tool_call|>",
+        end_marker="",
+        syntax=JsonCalls(delimiters="[,]", prefix="[", separator=", ", suffix="]"),
+        signature=("<|tool_call|>", "JSON list"),
+    ),
+    # Command R and R+. A call to `directly-answer`, which the template offers, is no call.
+    ToolFormat(
+        name="command_r",
+        start_marker="Action:",
+        end_marker="",
+        syntax=JsonCalls(
+            delimiters="`[,]",
+            prefix="\n```json\n[\n    ",
+            separator=",\n    ",
+            suffix="\n]```",
+            name_key="tool_name",
+            arguments_key="parameters",
+            ignored=("directly-answer", "directly_answer"),
+        ),
+        signature=("followed by a json-formatted list of actions",),
+        opening="json",
     ),
     # Mistral's first format, a JSON list. Its template rejects ids of any other length.
     ToolFormat(
@@ -189,11 +233,12 @@ TOOL_FORMATS = (
 
 
 def find_tool_format(template_source: str) -> ToolFormat | None:
-    """Return the first known format that matches a chat template, or None."""
-    for tool_format in TOOL_FORMATS:
-        if all(text in template_source for text in tool_format.signature) and not any(
-            text in template_source for text in tool_format.excludes
-        ):
-            return tool_format
+    """Return the first known format whose signature a chat template has, or None."""
+    return next((each for each in TOOL_FORMATS if has_signature(each, template_source)), None)
 
-    return None
+
+def has_signature(tool_format: ToolFormat, template_source: str) -> bool:
+    """Whether a chat template has the signature of a format."""
+    return all(text in template_source for text in tool_format.signature) and not any(
+        text in template_source for text in tool_format.excludes
+    )

@@ -1,4 +1,4 @@
-"""Tool calls as JSON objects with the keys `name` and `arguments` (or `parameters`)."""
+"""Tool calls as JSON objects with the keys `name` and `arguments` (or their synonyms)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
 )
 
 # The key order of well-formed calls: after this header the arguments can be streamed.
-_HEADER = re.compile(r'\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+_HEADER = re.compile(
+    r'\{\s*"(?:tool_)?name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,9 @@ class JsonCalls:
     prefix: str = ""  #: Between the start marker and the first call.
     separator: str = ""  #: Between calls; empty if every call has its own markers.
     suffix: str = ""  #: Between the last call and the end marker.
+    name_key: str = "name"
     arguments_key: str = "arguments"
+    ignored: tuple[str, ...] = ()  #: Names that stand for an answer without a call.
 
     @property
     def call_prefix(self) -> str:
@@ -51,7 +55,7 @@ class JsonCalls:
         return ()
 
     def create_parser(self, position: int, context: CallContext) -> _CallParser:
-        return _CallParser(position, context)
+        return _CallParser(position, context, self.ignored)
 
     def grammar_rules(
         self, tools: Sequence[ToolSchema], literal: Callable[[str], str], *, allow_parallel: bool
@@ -67,7 +71,7 @@ class JsonCalls:
 
     def render(self, calls: Sequence[HistoryCall]) -> list[str]:
         objects = [
-            json.dumps({"name": name, self.arguments_key: arguments}, ensure_ascii=False)
+            json.dumps({self.name_key: name, self.arguments_key: arguments}, ensure_ascii=False)
             for name, arguments in calls
         ]
         bodies = [self.separator.join(objects)] if self.separator else objects
@@ -75,7 +79,7 @@ class JsonCalls:
 
     def _tool_rules(self, number: int, tool: ToolSchema) -> list[str]:
         # The header is not part of the schema, so that references within it stay valid.
-        header = f'{{"name": {json.dumps(tool.name)}, "{self.arguments_key}": '
+        header = f'{{"{self.name_key}": {json.dumps(tool.name)}, "{self.arguments_key}": '
         return [
             f"arguments_{number}: {lark_json(tool.parameters)}",
             f'object_{number}: {lark_literal(header)} arguments_{number} "}}"',
@@ -84,14 +88,15 @@ class JsonCalls:
 
 @final
 class _CallParser:
-    def __init__(self, position: int, context: CallContext) -> None:
+    def __init__(self, position: int, context: CallContext, ignored: tuple[str, ...]) -> None:
         self._position = position
         self._context = context
+        self._ignored = ignored
         self._scanner = ObjectScanner(position=position)
 
     def parse(self, text: str) -> ParseStep | None:
         header = _HEADER.match(text, self._position)
-        if header is not None:
+        if header is not None and header[1] not in self._ignored:
             find_call_end = _TailScanner(self._context.end_marker).find_end
             return PartialCall(header[1], header.end(), find_call_end)
 
@@ -102,7 +107,10 @@ class _CallParser:
         call = _parse_call(
             text[self._position : end], arguments_optional=self._context.has_start_marker
         )
-        return NotACall(end) if call is None else CompleteCalls((call,), end)
+        if call is None:
+            return NotACall(end)
+
+        return CompleteCalls(() if call.name in self._ignored else (call,), end)
 
 
 @final
@@ -129,7 +137,7 @@ def _parse_call(text: str, *, arguments_optional: bool) -> Call | None:
     except (ValueError, RecursionError):
         return None
 
-    name = call.get("name")
+    name = call.get("name", call.get("tool_name"))
     if not isinstance(name, str) or not name:
         return None
 

@@ -63,6 +63,19 @@ def qwen_call(name: str, **arguments: str) -> str:
     return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"
 
 
+def seed_call(name: str, **arguments: str) -> str:
+    """Return a call as Seed-OSS writes it."""
+    parameters = "".join(
+        f"<parameter={key}>{value}</parameter>\n" for key, value in arguments.items()
+    )
+    return f"<seed:tool_call>\n<function={name}>\n{parameters}</function>\n</seed:tool_call>"
+
+
+def action(calls: str, space: str = "\n") -> str:
+    """Return a list of calls as Command R writes it."""
+    return f"Action:{space}```json\n[\n    {calls}\n]```"
+
+
 def glm_call(name: str, **arguments: str) -> str:
     """Return a call as GLM 4.5 writes it."""
     parameters = "".join(

@@ -10,9 +10,11 @@ from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.runtime.output_formats.tool_format import find_tool_format
 from tests.unit.runtime.output_formats.parsed_output import (
     FORMATS,
+    action,
     glm_call,
     parse_output,
     qwen_call,
+    seed_call,
     v3_call,
     v3_calls,
     v31_call,
@@ -44,6 +46,44 @@ VALID_CALLS = [
         "",
         [F, G],
     ),
+    ("granite", '<|tool_call|>[{"name": "f", "arguments": {"a": 1}}]', "", [F]),
+    (
+        "granite",
+        'Wait.<|tool_call|> [{"name":"f","arguments":{"a": 1}},{"name":"g","arguments":{}}]',
+        "Wait.",
+        [F, G],
+    ),
+    ("seed_oss", seed_call("f", a="1"), "", [F]),
+    (
+        "seed_oss",
+        f"Wait.\n{seed_call('f', a='1')}\n{seed_call('g')}\nDone.",
+        "Wait.Done.",
+        [F, G],
+    ),
+    ("seed_oss", seed_call("f", a="\n x"), "", [("f", '{"a": "\\n x"}')]),
+    ("command_r", action('{"tool_name": "f", "parameters": {"a": 1}}'), "", [F]),
+    ("command_r", action('{"tool_name": "f", "parameters": {"a": 1}}', " "), "", [F]),
+    (
+        "command_r",
+        "Wait.\n"
+        + action(
+            '{\n        "tool_name": "f",\n        "parameters": {"a": 1}\n    },\n'
+            '    {"tool_name": "g", "parameters": {}}'
+        )
+        + "\nno more",
+        "Wait.no more",
+        [F, G],
+    ),
+    ("command_r", action('{"tool_name": "directly-answer", "parameters": {}}'), "", []),
+    (
+        "command_r",
+        action('{"tool_name": "directly_answer", "parameters": {"a": 1}}') + "\n\njson is fine",
+        "json is fine",
+        [],
+    ),
+    ("command_r", "Action: I walk.", "Action: I walk.", []),
+    ("command_r", "Action: js", "Action: js", []),
+    ("command_r", "Action:\n```json\n[]\n```", "Action:\n```json\n[]\n```", []),
     ("qwen3_coder", qwen_call("f", a="1"), "", [F]),
     (
         "qwen3_coder",

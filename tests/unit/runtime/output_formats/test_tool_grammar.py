@@ -21,8 +21,10 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import ToolSchema
 from tests.unit.runtime.output_formats.parsed_output import (
     FORMATS,
     ParsedOutput,
+    action,
     glm_call,
     qwen_call,
+    seed_call,
 )
 
 F = ToolSchema(
@@ -74,6 +76,7 @@ V3_G = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```
 V31_F = '<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>'
 V31_G = "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
 QWEN_F = qwen_call("f", a="1", b="x\ny")
+SEED_F = seed_call("f", a="1", b="x\ny")
 GLM_F = glm_call("f", a="1", b="x\ny")
 CALLS = {
     "hermes": (
@@ -93,6 +96,17 @@ CALLS = {
         '[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{}',
     ),
     "qwen3_coder": (QWEN_F, f"{QWEN_F}\n{qwen_call('g')}"),
+    "seed_oss": (SEED_F, f"{SEED_F}\n{seed_call('g')}"),
+    "granite": (
+        '<|tool_call|>[{"name": "f", "arguments": {"a": 1}}]',
+        '<|tool_call|>[{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}]',
+    ),
+    "command_r": (
+        action('{"tool_name": "f", "parameters": {"a": 1}}'),
+        action(
+            '{"tool_name": "f", "parameters": {"a": 1}},\n    {"tool_name": "g", "parameters": {}}'
+        ),
+    ),
     "glm4": (GLM_F, f"{GLM_F}\n{glm_call('g')}"),
     "lfm2": (
         '<|tool_call_start|>[f(a=1, b="x")]<|tool_call_end|>',

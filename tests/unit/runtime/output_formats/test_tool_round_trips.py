@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from aiomlc.runtime.output_formats.tool_history import render_tool_calls
 from tests.unit.runtime.output_formats.parsed_output import (
     FORMATS,
+    action,
     glm_call,
     parse_output,
     qwen_call,
+    seed_call,
     v3_call,
     v3_calls,
     v31_call,
@@ -46,6 +48,10 @@ def render_tagged(render_call: Callable[..., str], calls: Calls) -> str:
     )
 
 
+def render_json(calls: Calls, *keys: str) -> str:
+    return json.dumps([dict(zip(keys, call, strict=True)) for call in calls], indent=4)
+
+
 def render_mistral(calls: Calls) -> str:
     return "".join(f"[TOOL_CALLS]{name}[ARGS]{json.dumps(arguments)}" for name, arguments in calls)
 
@@ -64,6 +70,9 @@ RENDERERS: dict[str, Callable[[Calls], str]] = {
     "gorilla": render_gorilla,
     "qwen3_coder": partial(render_tagged, qwen_call),
     "glm4": partial(render_tagged, glm_call),
+    "seed_oss": partial(render_tagged, seed_call),
+    "granite": lambda calls: f"<|tool_call|>{render_json(calls, 'name', 'arguments')}",
+    "command_r": lambda calls: action(render_json(calls, "tool_name", "parameters")[1:-1]),
     "mistral_named": render_mistral,
     "deepseek_v3": render_deepseek_v3,
     "deepseek_v3.1": render_deepseek_v31,
@@ -118,6 +127,15 @@ FRAGMENTS = {
     "qwen3_coder": [
         *("<tool_call>", "</tool_call>", "<function=f>", "</function>", "<parameter=a>"),
         *("</parameter>", "<parameter=", "<", "\n", "1"),
+    ],
+    "seed_oss": [
+        *("<seed:tool_call>", "</seed:tool_call>", "<function=f>", "</function>", "<parameter=a>"),
+        *("</parameter>", "<parameter=", "<", "\n", "1"),
+    ],
+    "granite": ["<|tool_call|>", "[", "]", ",", '{"name": "f", "arguments": ', "{", "}", '"'],
+    "command_r": [
+        *("Action:", "\n", "```", "json", "[", "]", ",", "{}", "}", '"', "js"),
+        *('{"tool_name": "f", "parameters": ', '{"tool_name": "directly-answer", "parameters": '),
     ],
     "lfm2": ["<|tool_call_start|>", "<|tool_call_end|>", *PYTHONIC_FRAGMENTS],
     "lfm2.5": ["<|tool_call_start|>", "<|tool_call_end|>", *PYTHONIC_FRAGMENTS],
