@@ -42,6 +42,15 @@ class Architecture:
     has_fused_gate_up: bool = False  #: Whether `ffn_up` contains the gate, too.
 
 
+def _phi2(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
+    """llama.cpp's converter writes the number of query heads also for those of keys."""
+    keys = model.tensors.get("blk.0.attn_k.weight")
+    if keys is None or len(keys.shape) != 2 or keys.shape[0] % config["head_dim"]:
+        return {}
+
+    return {"num_key_value_heads": keys.shape[0] // config["head_dim"]}
+
+
 def _llama(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
     """Mixtral has the architecture `llama`."""
     if not config.get("num_experts"):
@@ -182,7 +191,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             booleans={"norm_topk_prob": "expert_weights_norm"},
             tensors=_ATTENTION_BIAS,
         ),
-        "phi2": Architecture(model_type="phi", norm_eps=_LAYER_NORM),
+        "phi2": Architecture(model_type="phi", norm_eps=_LAYER_NORM, extra=_phi2),
         "phi3": Architecture(
             model_type="phi3",
             integers=_WINDOW,

@@ -84,10 +84,9 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
             name: _charged_filter(jinja2.filters.FILTERS[name], check)
             for name, check in FILTERS.items()
         }
-        # Strings that are marked as HTML have methods of their own, which are not checked.
-        self.add_filter("safe", str)
+        self.add_filter("safe", lambda value: _SafeText(str(value)))
         for name in ("e", "escape"):
-            self.add_filter(name, _escape)
+            self.add_filter(name, lambda value: _SafeText(_escape(value)))
 
         self.filters |= {
             "_add": _add,
@@ -284,6 +283,22 @@ class _CheckedFormatter(Formatter):
         return self._budget.check_text(str(super().format_field(value, format_spec)))
 
 
+@final
+class _SafeText(str):
+    """A text that is marked as HTML: what is added to it is escaped, as by Jinja's own class.
+
+    Jinja's class also has methods of its own, which are not checked.
+    """
+
+    __slots__ = ()
+
+    def __add__(self, other: str) -> _SafeText:
+        return _SafeText(str(self) + _escape(other)) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: str) -> _SafeText:
+        return _SafeText(_escape(other) + str(self)) if isinstance(other, str) else NotImplemented
+
+
 def _is_callable(function: Any) -> bool:
     if isinstance(function, MethodType):
         return isinstance(function.__self__, LoopContext)
@@ -310,6 +325,10 @@ def _to_text(value: Any, budget: RenderBudget) -> str:
 
 
 def _escape(value: Any) -> str:
+    """Return a value as HTML. A text that is marked as HTML is already."""
+    if isinstance(value, _SafeText):
+        return str(value)
+
     return str(jinja2.filters.FILTERS["escape"](str(value)))
 
 

@@ -278,7 +278,8 @@ def check_method(
         RenderBudgetError: If its result would be too large.
     """
     owner: Any = method.__self__
-    methods = _METHODS.get(type(owner), {})
+    kind = str if isinstance(owner, str) else type(owner)
+    methods = _METHODS.get(kind, {})
     if method.__name__ not in methods:
         raise SecurityError(f"the method {method.__name__!r} is not available in chat templates")
 

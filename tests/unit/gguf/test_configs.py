@@ -132,6 +132,19 @@ def test_a_head_count_may_be_given_for_each_layer(tmp_path: Path) -> None:
     assert config.tie_word_embeddings is True  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_the_key_heads_of_phi2_are_those_of_its_tensors(tmp_path: Path, heads: int) -> None:
+    def change(writer: gguf.GGUFWriter) -> None:
+        writer.add_head_count_kv(4)  # As llama.cpp's converter always writes.
+        writer.add_layer_norm_eps(1e-5)
+        for name, rows in (("blk.0.attn_k.weight", 16 * heads), ("output.weight", 50)):
+            writer.add_tensor(name, np.zeros((rows, 64), np.float32))
+
+    config = read_description(_write(tmp_path / "a.gguf", change, architecture="phi2")).config
+
+    assert config.num_key_value_heads == heads  # type: ignore[union-attr]
+
+
 def test_the_documentation_lists_what_opens() -> None:
     page = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
 

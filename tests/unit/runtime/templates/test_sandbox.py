@@ -9,10 +9,17 @@ from typing import Any
 import jinja2
 import pytest
 from jinja2.ext import LoopControlExtension
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from aiomlc.errors import BadRequestError, ModelLoadError
-from aiomlc.runtime.templates.jinja_template import ChatTemplate, TemplateLimitError
-from aiomlc.runtime.templates.render_budget import MAX_TEXT, QUICK, RenderBudget, RenderLimits
+from aiomlc.runtime.templates.jinja_template import ChatTemplate
+from aiomlc.runtime.templates.render_budget import (
+    MAX_TEXT,
+    QUICK,
+    RenderBudget,
+    RenderLimits,
+    TemplateLimitError,
+)
 from tests.unit.runtime.templates.hostile_templates import HOSTILE, INVALID, random_templates
 
 USER = {"role": "user", "content": "Hello"}
@@ -157,3 +164,35 @@ def test_plain_operations_work() -> None:
     )
 
     assert render(source) == "3[1, 2]abca-31   2usera, bb42[1, 3]1024abab"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "m | safe",
+        "(m | safe) + '<b>'",
+        "'<b>' + (m | safe)",
+        "(m | safe) + '<' + (m | safe) + '&'",
+        "'<' + (m | e) + '>' + ('x' | safe)",
+        "(m | safe) ~ '<'",
+        "m | e | e",
+        "m | safe | e",
+        "(m | safe) * 2",
+        "[m | safe, '<'] | join",
+        "(m | safe) | replace('a', '<') + '<'",
+        "(m | safe).strip() ~ '<'",
+    ],
+)
+def test_text_that_is_marked_as_html_is_added_as_in_jinja(expression: str) -> None:
+    source = f"{{{{ {expression} }}}}"
+    expected = ImmutableSandboxedEnvironment().from_string(source).render(m="<a>&")
+    template = ChatTemplate(f"{{% set m = messages[0].content %}}{source}")
+
+    assert template.render([{"role": "user", "content": "<a>&"}]) == expected
+
+
+@pytest.mark.parametrize("other", ["1", "none", "[]"])
+def test_only_text_is_added_to_html(other: str) -> None:
+    for sum_ in (f"('a' | safe) + {other}", f"{other} + ('a' | safe)"):
+        with pytest.raises(BadRequestError):
+            ChatTemplate(f"{{{{ {sum_} }}}}").render([{"role": "user", "content": "x"}])
