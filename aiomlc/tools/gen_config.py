@@ -208,7 +208,7 @@ class _Generator:
         if not isinstance(config, EncoderConfig):
             return {"model_task": "chat", "embedding_metadata": None}
 
-        settings = read_sentence_config(self._directory)
+        settings = read_sentence_config(self._directory, "cls")  # As MLC LLM writes.
         metadata = {
             "model_type": "encoder",
             "pooling_strategy": settings.pooling,

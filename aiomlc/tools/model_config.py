@@ -24,6 +24,7 @@ _OMITTED: Final = frozenset(
 )
 # Model types for which MLC LLM has a window in place of a context length.
 _WINDOW_ONLY: Final = ("mistral",)
+_MISTRAL_SINKS: Final = 4  # What MLC LLM writes; it rejects -1 for Mistral also without a window.
 # Those whose windows are in `sliding_window`, beside a `sliding_window_size` of -1.
 _INTERLEAVED: Final = ("gemma2", "gemma3", "gemma3_text")
 # Those whose fields MLC LLM nests in `text_config`.
@@ -76,11 +77,14 @@ def mlc_sizes(config: ModelConfig, overrides: SizeOverrides) -> dict[str, int]:
         context = -1
     context = _chosen(overrides.context_window_size, context)
     limit = window if context <= 0 else context
+    no_sinks = _MISTRAL_SINKS if config.model_type in _WINDOW_ONLY else -1
     sizes = {
         "context_window_size": context,
         "sliding_window_size": window,
         "prefill_chunk_size": _chosen(overrides.prefill_chunk_size, min(limit, _MAX_PREFILL_CHUNK)),
-        "attention_sink_size": _chosen(overrides.attention_sink_size, sinks if window > 0 else -1),
+        "attention_sink_size": _chosen(
+            overrides.attention_sink_size, sinks if window > 0 else no_sinks
+        ),
         "tensor_parallel_shards": _chosen(overrides.tensor_parallel_shards, 1),
         "pipeline_parallel_stages": _chosen(overrides.pipeline_parallel_stages, 1),
     }

@@ -197,6 +197,14 @@ def compressed(
     return Quantized(tensors, exact)
 
 
+def int8_tensor(weights: Floats, _: np.random.Generator) -> Quantized:
+    """Bytes of compressed-tensors with one scale of the whole matrix."""
+    scale = np.float32(np.abs(weights).max() / 127)
+    values = np.clip(np.rint(weights / scale), -128, 127).astype(np.int8)
+    tensors = {"weight": values, "weight_scale": np.array([scale], np.float32)}
+    return Quantized(tensors, values.astype(np.float32) * scale)
+
+
 def fp8(
     weights: Floats,
     _: np.random.Generator,
@@ -264,6 +272,12 @@ def _compressed_config(kind: str, **weights: object) -> dict[str, Any]:
     }
 
 
+def _with_int8_activations(config: dict[str, Any]) -> dict[str, Any]:
+    activations = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}
+    config["config_groups"]["group_0"]["input_activations"] = activations
+    return config
+
+
 def _compressed(
     kind: str, bits: int, group: int, *, symmetric: bool = True, int8_activations: bool = False
 ) -> Quantizer:
@@ -277,8 +291,7 @@ def _compressed(
         symmetric=symmetric,
     )
     if int8_activations:
-        activations = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}
-        config["config_groups"]["group_0"]["input_activations"] = activations
+        config = _with_int8_activations(config)
     apply = partial(compressed, bits=bits, group=group, symmetric=symmetric, packed=packed)
     if int8_activations and symmetric:
         return Quantizer(apply, config, "i8channel")
@@ -315,6 +328,11 @@ QUANTIZERS: Mapping[str, Quantizer] = {
     "w8a16_channel": _compressed("int-quantized", 8, -1),
     "w8a8": _compressed("int-quantized", 8, -1, int8_activations=True),
     "w8a8_asymmetric": _compressed("int-quantized", 8, -1, symmetric=False, int8_activations=True),
+    "w8a8_tensor": Quantizer(
+        int8_tensor,
+        _with_int8_activations(_compressed_config("int-quantized", num_bits=8, strategy="tensor")),
+        "i8channel",
+    ),
     "fp8_tensor": Quantizer(
         fp8,
         _compressed_config("float-quantized", num_bits=8, type="float", strategy="tensor"),

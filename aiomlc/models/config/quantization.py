@@ -167,8 +167,7 @@ def _parse_group(group: Fields) -> Fields:
     weights = group.nested("weights")
     kind = weights.choice("type", ("int", "float"), "int")
     _bits(weights, (4, 8) if kind == "int" else (8,), "num_bits")
-    strategies = ("channel", "group") if kind == "int" else ("tensor", "channel", "block")
-    weights.choice("strategy", strategies)
+    weights.choice("strategy", ("tensor", "channel", "group" if kind == "int" else "block"))
     if kind == "int" and weights.integer("group_size", _PER_CHANNEL) != _PER_CHANNEL:
         _group_size(weights)
     weights.choice("actorder", ("group", "weight", "static"), "weight")

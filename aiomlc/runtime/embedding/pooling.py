@@ -69,7 +69,7 @@ def l2_normalize(vector: NDArray[np.float32]) -> NDArray[np.float32]:
     return unit
 
 
-def read_sentence_config(directory: Path) -> SentenceConfig:
+def read_sentence_config(directory: Path, default: Pooling = "mean") -> SentenceConfig:
     """Read the embedding settings of a model directory.
 
     The files of sentence-transformers take precedence: `modules.json`, the pooling configuration
@@ -77,15 +77,19 @@ def read_sentence_config(directory: Path) -> SentenceConfig:
     `mlc-chat-config.json`. Without either, the pooling is that of the program which reads such a
     directory: "cls" for MLC's (MLC LLM), "mean" for Hugging Face's (sentence-transformers).
 
+    Args:
+        directory: The directory.
+        default: The pooling of a Hugging Face directory that has neither.
+
     Raises:
         ModelLoadError: If a file is invalid or requires an unsupported module or pooling.
     """
-    default = _mlc_settings(directory / "mlc-chat-config.json") or SentenceConfig()
+    settings = _mlc_settings(directory / "mlc-chat-config.json") or SentenceConfig(default)
     pooling = _module_pooling(directory / "modules.json")
     if pooling is None:
-        _logger.info("%s: embeddings are pooled by %r", directory, default.pooling)
+        _logger.info("%s: embeddings are pooled by %r", directory, settings.pooling)
     max_tokens = _max_tokens(directory / "sentence_bert_config.json")
-    return replace(default, pooling=pooling or default.pooling, max_tokens=max_tokens)
+    return replace(settings, pooling=pooling or settings.pooling, max_tokens=max_tokens)
 
 
 def _mlc_settings(path: Path) -> SentenceConfig | None:

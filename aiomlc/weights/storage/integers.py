@@ -155,7 +155,9 @@ def find_compressed(tensors: TensorLookup, module: str, columns: int) -> StoredM
     scales = tensors.get(f"{module}.weight_scale")
     require_dtype(scales, *FLOAT_TYPES)
     groups = scales.shape[-1] if len(scales.shape) == 2 else 1
-    if groups == 0 or columns % groups or scales.shape not in {(rows, groups), (rows,)}:
+    is_of_tensor = scales.shape in {(), (1,), (1, 1)}
+    shapes = {(rows, groups), (rows,)}
+    if groups == 0 or columns % groups or not (is_of_tensor or scales.shape in shapes):
         raise shape_error(scales, (rows, max(1, groups)))
 
     group = columns // groups
@@ -176,7 +178,7 @@ def find_compressed(tensors: TensorLookup, module: str, columns: int) -> StoredM
         rows,
         columns,
         values,
-        ScaleTensor(scales, (1, group)),
+        ScaleTensor(scales, (rows if is_of_tensor else 1, group)),
         zeros,
         # Bytes are read with 128 added, and values with half their range.
         2 ** (values.bits - 1) - 128 if zeros is not None and zeros.is_signed else 0,

@@ -22,6 +22,7 @@ from aiomlc.runtime.templates.registry import builtin_conversations, is_customiz
 from aiomlc.tools.convert import convert_weights
 from aiomlc.tools.gen_config import gen_config
 from aiomlc.tools.tokenizer_info import tokenizer_info
+from tests.model.tiny_encoder import write_encoder
 from tests.model.tiny_models import TINY_CONFIGS
 from tests.model.tools.models import write_tiny
 
@@ -31,9 +32,8 @@ pytestmark = pytest.mark.anyio
 _REFERENCE: Mapping[str, Mapping[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "reference" / "mlc_configs.json").read_text()
 )
-# MLC LLM drops the windows of these models, and adds attention sinks to Mistral.
+# MLC LLM drops the windows of these models.
 _DIFFERENT = {
-    "mistral": {"attention_sink_size"},
     "mixtral": {"sliding_window_size", "attention_sink_size"},
     "phi3": {"sliding_window_size", "attention_sink_size"},
     "starcoder2": {"sliding_window_size", "attention_sink_size"},
@@ -162,13 +162,49 @@ async def test_generation_settings_come_from_the_first_file_that_has_them(tmp_pa
 
 async def test_the_files_of_the_tokenizer_and_the_template_are_copied(tmp_path: Path) -> None:
     model = write_tiny(tmp_path / "model", "llama")
-    (model / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    templates = ("chat_template.jinja", "additional_chat_templates/tool_use.jinja")
+    (model / "additional_chat_templates").mkdir()
+    for name in templates:
+        (model / name).write_text("{{ messages[0].content }}")
 
     document = await generate(model, tmp_path / "out")
 
     assert document["tokenizer_files"] == ["tokenizer.json", "tokenizer_config.json"]
-    for name in (*document["tokenizer_files"], "chat_template.jinja"):
+    for name in (*document["tokenizer_files"], *templates):
         assert (tmp_path / "out" / name).read_bytes() == (model / name).read_bytes()
+
+
+async def test_an_encoder_is_pooled_as_mlc_llm_writes_unless_its_files_say_otherwise(
+    tmp_path: Path,
+) -> None:
+    model = write_encoder(tmp_path / "model")
+    for name in ("modules.json", "sentence_bert_config.json"):
+        (model / name).unlink(missing_ok=True)
+
+    document = await generate(model, tmp_path / "out")
+
+    assert document["embedding_metadata"]["pooling_strategy"] == "cls"
+
+    (model / "1_Pooling").mkdir(exist_ok=True)
+    (model / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    (model / "modules.json").write_text('[{"type": "sentence.Pooling", "path": "1_Pooling"}]')
+    document = await generate(model, tmp_path / "other")
+    assert document["embedding_metadata"]["pooling_strategy"] == "mean"
+
+
+@pytest.mark.parametrize(("window", "sinks"), [(None, 4), (24, 0)])
+async def test_mistral_has_attention_sinks_that_mlc_llm_accepts(
+    tmp_path: Path, window: int | None, sinks: int
+) -> None:
+    model = write_tiny(tmp_path / "model", "mistral")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "sliding_window": window}))
+
+    document = await generate(model, tmp_path / "out")
+
+    assert document["attention_sink_size"] == sinks
+    assert document["model_config"]["attention_sink_size"] == sinks
+    assert read_description(tmp_path / "out").config == read_description(model).config
 
 
 async def test_existing_files_are_only_replaced_by_force(tmp_path: Path) -> None:

@@ -124,9 +124,9 @@ def test_supported_quantizations_are_read(
         (compressed({}, config_groups={}), "config_groups", "must have at least one group"),
         (compressed({"num_bits": 3}), "config_groups.group_0.weights.num_bits", "4, 8, got 3"),
         (
-            compressed({"strategy": "tensor"}),
+            compressed({"strategy": "block"}),
             "config_groups.group_0.weights.strategy",
-            '"channel", "group", got "tensor"',
+            '"tensor", "channel", "group", got "block"',
         ),
         ({"quant_method": "fp8", "fmt": "e5m2"}, "fmt", 'got "e5m2"'),
         (
