@@ -5,7 +5,8 @@ from __future__ import annotations
 __all__ = ("AsyncModels",)
 
 import time
-from typing import Protocol, final
+from collections.abc import Mapping
+from typing import Any, Protocol, final
 
 from anyio.lowlevel import checkpoint
 
@@ -15,6 +16,10 @@ from aiomlc.errors import ModelNotFoundError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.sampling_params import MODEL_DEFAULTS, PARAMETERS
 from aiomlc.validation.arguments import plain_str
+
+_DEFAULTS: Mapping[str, Any] = {
+    name: getattr(PARAMETERS[name], "default", None) for name in MODEL_DEFAULTS
+}
 
 
 class NamesModel(Protocol):
@@ -76,13 +81,12 @@ class AsyncModels:
         if model is None:
             return Model(id=name, created=created)
 
-        values = {name: getattr(model.default_options, name) for name in MODEL_DEFAULTS}
+        options = model.default_options
+        values: dict[str, Any] = {name: getattr(options, name) for name in MODEL_DEFAULTS}
+        given = {name: value for name, value in values.items() if value is not None}
         return Model(
             id=name,
             created=created,
             max_model_len=model.context_window,
-            sampling_defaults={
-                name: getattr(PARAMETERS[name], "default", None) if value is None else value
-                for name, value in values.items()
-            },
+            sampling_defaults={**_DEFAULTS, **given},
         )

@@ -36,18 +36,22 @@ def summarize_model(directory: ModelDirectory) -> dict[str, Any]:
     """
     description = read_description(directory.path)
     config = description.config
-    is_decoder = isinstance(config, DecoderConfig)
-    parameters = decoder_parameters(config) if is_decoder else encoder_parameters(config)
+    if isinstance(config, DecoderConfig):
+        parameters = decoder_parameters(config)
+        kind, text = config.model_type, _text_properties(directory, config)
+    else:
+        parameters = encoder_parameters(config)
+        kind, text = "encoder", {}
     sizes = [math.prod(each.shape) for each in parameters if each.kind != "order"]
-    summary: dict[str, Any] = {
+    return {
         "name": directory.name,
         "path": str(directory.path),
-        "model_type": config.model_type if is_decoder else "encoder",
+        "model_type": kind,
         "num_parameters": sum(sizes),
         "quantization": find_quantization(directory, description, None).name,
         "license": _license(directory),
+        **text,
     }
-    return {**summary, **_text_properties(directory, config)} if is_decoder else summary
 
 
 def format_summary(summary: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from playwright.sync_api import Browser, Dialog, Page, Route, expect
+from playwright.sync_api import Browser, Dialog, FilePayload, Page, Route, expect
 
 from aiomlc.cli.conversation import load_conversation
 from tests.e2e.playground.open_page import (
@@ -33,8 +33,12 @@ def export(page: Page, button: str, directory: Path) -> Path:
 
 
 def import_file(page: Page, name: str, contents: str) -> None:
-    files = {"name": name, "mimeType": "application/json", "buffer": contents.encode()}
-    page.get_by_label("File of conversations").set_input_files([files])  # type: ignore[list-item]
+    file: FilePayload = {
+        "name": name,
+        "mimeType": "application/json",
+        "buffer": contents.encode(),
+    }
+    page.get_by_label("File of conversations").set_input_files(file)
 
 
 def test_chats_and_settings_survive_a_reload_and_files(page: Page, tmp_path: Path) -> None:
