@@ -4,9 +4,9 @@ from __future__ import annotations
 
 __all__ = ("framework",)
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from aiomlc.errors import MissingPackageError
 
@@ -28,9 +28,9 @@ def framework(package: str, extra: str) -> Iterator[None]:
         if (error.name or "").partition(".")[0] != package:
             raise
 
-        command = f"pip install --upgrade 'aiomlc[{extra}]'"
-        if sys.modules.get(package) is not None:
-            reason = f"the installed version of {package} does not fit ({error})"
-            raise MissingPackageError(package, command, reason) from None
+        if find_spec(package) is None:
+            raise MissingPackageError(package, f"pip install 'aiomlc[{extra}]'") from None
 
-        raise MissingPackageError(package, f"pip install 'aiomlc[{extra}]'") from None
+        reason = f"the installed version of {package} does not fit ({error})"
+        command = f"pip install --upgrade 'aiomlc[{extra}]'"
+        raise MissingPackageError(package, command, reason) from None
