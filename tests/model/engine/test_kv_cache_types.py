@@ -48,6 +48,7 @@ def _last_logits(model: NativeModel, chunk_sizes: Sequence[int]) -> Logits:
         *((architecture, "q4f16_1", "int8", 4e-2) for architecture in TINY_CONFIGS),
     ],
 )
+@pytest.mark.sampled(12)
 def test_logits_are_close_to_those_of_the_default_cache(
     open_tiny: OpenTiny,
     architecture: str,

@@ -33,6 +33,7 @@ def _solo_logits(model: NativeModel, tokens: Sequence[int]) -> Logits:
 
 @pytest.mark.parametrize("architecture", TINY_CONFIGS)
 @pytest.mark.parametrize("quantization", ["q0f32", "q4f16_1"])
+@pytest.mark.sampled(24)
 def test_fork_at_any_position_is_bit_identical_to_a_solo_run(
     open_tiny: OpenTiny, architecture: str, quantization: str
 ) -> None:

@@ -50,6 +50,7 @@ CONFIG = EngineConfig(
     ("quantization", "kv_cache_dtype"),
     [("q0f32", "auto"), ("q4f16_1", "auto"), ("q4f16_1", "int8")],
 )
+@pytest.mark.sampled(12)
 def test_imported_tokens_are_bit_identical_to_computed_ones(
     open_tiny: OpenTiny, architecture: str, quantization: str, kv_cache_dtype: KVCacheType
 ) -> None:

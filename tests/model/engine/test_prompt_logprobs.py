@@ -51,6 +51,7 @@ def logprobs_of_tokens(logits: NDArray[np.float32], tokens: Sequence[int]) -> ND
 
 
 @pytest.mark.parametrize("architecture", TINY_CONFIGS)
+@pytest.mark.sampled(6)
 def test_prompt_logprobs_equal_those_of_transformers(
     tiny_directory: Directory, architecture: str
 ) -> None:

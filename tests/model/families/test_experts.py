@@ -30,6 +30,7 @@ HIDDEN, INNER, EXPERTS = 48, 32, 5
 
 @pytest.mark.parametrize("architecture", EXPERT_CONFIGS)
 @pytest.mark.parametrize("quantization", ["q4f16_1", "q0f32"])
+@pytest.mark.sampled(6)
 def test_fused_expert_tensors_give_the_same_packed_bytes(
     model_cache: Path, tmp_path: Path, architecture: str, quantization: str
 ) -> None:
