@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from aiomlc import AiomlcError, BadRequestError
+from aiomlc.config import BUNDLED_MODEL
 from aiomlc.serve import ServerOptions, create_app
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
 from tests.unit.serve.asgi import CHAT, events_of
@@ -29,7 +30,8 @@ NAMES = {
     "serve.embedding_engine": "AsyncEmbeddingEngine",
     "serve.engine": "MLCEngine AsyncMLCEngine EngineConfig Chat AsyncChat",
     "serve.engine_base": "EngineConfig EngineMetrics CallbackStreamOutput EngineState "
-    "MLCEngineBase detect_device _check_engine_config _parse_models _query_engine_metrics",
+    "MLCEngineBase detect_device _check_engine_config _parse_models _process_model_args "
+    "_query_engine_metrics",
     "serve.engine_utils": "random_uuid convert_prompts_to_data",
     "serve.event_trace_recorder": "EventTraceRecorder",
     "serve.radix_tree": "PagedRadixTree",
@@ -129,6 +131,42 @@ def test_configurations_can_be_changed_and_are_checked() -> None:
     config.max_num_sequence = 0
     with pytest.raises(BadRequestError, match="max_num_sequence"):
         module("serve").MLCEngine(engine_config=config, loader=fake_loader(FakeCore()))
+
+
+def test_the_functions_of_mlc_llms_engines_read_models() -> None:
+    base = module("serve.engine_base")
+    models = base._parse_models(str(BUNDLED_MODEL), None, ["draft:lib.so"])
+    arguments, files, template = base._process_model_args(models[:1], "auto", base.EngineConfig())
+
+    assert [(info.model, info.model_lib) for info in models[1:]] == [("draft", "lib.so")]
+    assert arguments == [(str(BUNDLED_MODEL), "")]
+    assert files == [str(BUNDLED_MODEL / "mlc-chat-config.json")]
+    assert template is None or template.roles
+
+
+@pytest.mark.parametrize("name", ["MLCEngine", "AsyncMLCEngine"])
+def test_every_documented_argument_of_the_engines_is_accepted_at_its_default(name: str) -> None:
+    engine = getattr(module(""), name)(
+        model=str(BUNDLED_MODEL / "mlc-chat-config.json"),
+        device="auto",
+        model_lib=None,
+        mode="local",
+        additional_models=None,
+        max_batch_size=None,
+        max_total_sequence_length=None,
+        prefill_chunk_size=None,
+        max_history_size=None,
+        gpu_memory_utilization=None,
+        speculative_mode="disable",
+        spec_draft_length=4,
+        enable_tracing=False,
+        verbose=True,
+        loader=fake_loader(FakeCore()),
+    )
+
+    assert engine.engine_config.spec_draft_length == 4
+    assert engine.model_config_dicts
+    engine.terminate()
 
 
 def row_of(outputs: list[Any]) -> tuple[list[str], Any]:

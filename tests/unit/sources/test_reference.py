@@ -90,7 +90,8 @@ def test_the_path_of_an_mlc_configuration_is_its_directory(tmp_path: Path) -> No
 
     assert parse_source(tmp_path / "mlc-chat-config.json") == tmp_path
     assert parse_source(tmp_path / "config.json") == tmp_path / "config.json"
-    assert parse_source(tmp_path / "a" / "mlc-chat-config.json").name == "mlc-chat-config.json"
+    missing = tmp_path / "a" / "mlc-chat-config.json"
+    assert parse_source(missing) == missing
 
 
 def test_the_environment_is_that_of_huggingface_hub(monkeypatch: pytest.MonkeyPatch) -> None:

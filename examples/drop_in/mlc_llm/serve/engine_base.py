@@ -11,6 +11,8 @@ import aiomlc
 from aiomlc.api.generation.logprobs import LogprobsWriter
 from aiomlc.api.observability.metrics import usage_extra
 from aiomlc.api.session.loader import complete_config
+from aiomlc.api.session.model_files import ModelFiles
+from aiomlc.runtime.loading.model_directory import find_model
 from mlc_llm._not_supported import FunctionTable, lacks
 from mlc_llm.protocol import generation_config as parameters
 from mlc_llm.serve.config import EngineConfig as EngineConfig
@@ -151,6 +153,20 @@ def _parse_models(
     return [ModelInfo(model, model_lib), *([] if draft is None else [ModelInfo(*draft)])]
 
 
+def _process_model_args(
+    models: list[ModelInfo], device: Any, engine_config: EngineConfig
+) -> tuple[list[tuple[str, str]], list[str], aiomlc.Conversation | None]:
+    """Return the directories and libraries, the configuration files, and the template."""
+    detect_device(device)
+    directories = [find_model(info.model).path for info in models]
+    template = ModelFiles(aiomlc.EngineConfig(model=str(directories[0]))).chat_template
+    return (
+        [(str(path), info.model_lib or "") for path, info in zip(directories, models, strict=True)],
+        [str(path / "mlc-chat-config.json") for path in directories],
+        template if isinstance(template, aiomlc.Conversation) else None,
+    )
+
+
 def _query_engine_metrics(engine: Any) -> EngineMetrics:
     return EngineMetrics(engine.metrics().metrics)
 
@@ -160,7 +176,6 @@ __getattr__ = lacks(
     "it is part of how MLC LLM's engines work inside",
     [
         "AsyncRequestStream",
-        "_process_model_args",
         "convert_function_str_to_json",
         "create_completion_suffix_response",
         "get_logprobs_from_delta",
