@@ -59,9 +59,9 @@ async def test_logprobs_agree_with_each_other_for_any_stop_string(
     assert chat.usage is not None
     entries = chat.choices[0].logprobs
     assert entries is not None
-    # A stop token is counted in the usage and has no entry.
+    assert len(entries.content) == chat.usage.completion_tokens
     ends_with_stop_token = chat.choices[0].finish_reason == "stop" and not is_matched
-    assert len(entries.content) == chat.usage.completion_tokens - ends_with_stop_token
+    assert (entries.content[-1].bytes is None) == ends_with_stop_token
     text = "".join(entry.token for entry in entries.content)
     assert text.startswith(chat.choices[0].message.content or "")
 

@@ -154,8 +154,8 @@ def _check_constants(key: str, value: Any) -> None:  # noqa: ANN401 - JSON.
             waiting += members
         elif type(part) is int and not _is_exact_constant(part):
             raise GrammarError(
-                f"{key}: an integer beyond {_EXACT} is only supported if it can be enforced exactly, "
-                f"got {short_repr(part)}; use a string"
+                f"{key}: an integer beyond {_EXACT} is only supported if it can be enforced "
+                f"exactly, got {short_repr(part)}; use a string"
             )
 
 
