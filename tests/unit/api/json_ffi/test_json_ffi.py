@@ -78,7 +78,7 @@ def test_a_json_request_yields_lists_of_chunks_that_end_with_the_usage() -> None
         (hello_request(messages=[{"role": "user", "content": "\ud800"}]), "messages[0].content"),
         (hello_request(request_id="\ud800"), "request_id"),
         (hello_request(stream_options="yes"), "stream_options"),
-        (hello_request(stream_options={"continuous_usage_stats": True}), "continuous_usage_stats"),
+        (hello_request(stream_options={"usage_stats": True}), "usage_stats"),
         (hello_request(stream_options={"include_obfuscation": True}), "include_obfuscation"),
         (hello_request(response_format={"type": "json_object", "schema": "[" * 100_000}), "schema"),
     ],
@@ -144,7 +144,7 @@ def test_create_yields_chunks_and_the_usage_if_requested() -> None:
     ("options", "param"),
     [
         ({"stream_options": "yes"}, "stream_options"),
-        ({"stream_options": {"continuous_usage_stats": True}}, "continuous_usage_stats"),
+        ({"stream_options": {"usage_stats": True}}, "usage_stats"),
         ({"stream_options": {"include_obfuscation": True}}, "include_obfuscation"),
         ({"extra_body": {"stream": False}}, "stream=True"),
         ({"model": "\ud800"}, "model"),
