@@ -145,7 +145,8 @@ class _Bare:
 
 def _make_app(length: int) -> Starlette:
     options = ServerOptions()
-    context = Context(to_registry(AsyncMLCEngine("mock://echo")), options, Admission(options))
+    registry = to_registry(AsyncMLCEngine("mock://echo"))
+    context = Context(registry, options, Admission(options), ignored=None)
     resource = _Resource(length)
     endpoint = GenerationEndpoint(context, replace(CHAT, resource=lambda _: resource))
     return Starlette(

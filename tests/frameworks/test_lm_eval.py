@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import pytest
 from lm_eval.api.instance import Instance
@@ -27,9 +28,9 @@ PAIRS = [
 ]
 
 
-def _requests(kind: str, arguments: list[tuple[object, ...]]) -> list[Instance]:
+def _requests(kind: str, arguments: Sequence[tuple[object, ...]]) -> list[Instance]:
     return [
-        Instance(request_type=kind, doc={}, arguments=pair, idx=index)  # type: ignore[arg-type]
+        Instance(request_type=kind, doc={}, arguments=pair, idx=index)
         for index, pair in enumerate(arguments)
     ]
 

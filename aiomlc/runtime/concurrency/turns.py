@@ -49,7 +49,7 @@ class Turns:
 
     async def wait(self) -> None:
         """Wait in line for a turn that has time."""
-        async with self._line:  # Taken in a later turn of the event loop, whoever has it now.
+        async with self._line:  # If another task has it, taken in a later turn of the event loop.
             self.begin()
 
     async def take(self) -> None:

@@ -170,9 +170,9 @@ def _is_finite(kv_format: KVFormat, rows: memoryview) -> bool:
         data = np.ascontiguousarray(scales).reshape(-1)
     is_half = kv_format.kv_dtype == "float16"
     # As integers, which is faster: a number is finite unless all bits of its exponent are set.
-    bits = data.view(np.uint16 if is_half else np.uint32)
     exponent = 0x7C00 if is_half else 0x7F800000
-    return not bool(((bits & exponent) == exponent).any())
+    exponents = np.bitwise_and(data.view(np.uint16 if is_half else np.uint32), exponent)
+    return not bool((exponents == exponent).any())
 
 
 def _parse_header(data: memoryview) -> Mapping[str, Any]:

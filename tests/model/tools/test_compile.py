@@ -7,6 +7,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -162,7 +163,7 @@ def test_a_mutated_library_is_refused_or_the_same(model: Path, library: Path) ->
         member = random.choice(("model.vm", "metadata.json", _MANIFEST, None))
         library.write_bytes(whole if member else mutated(whole, random))
         if member:
-            rewrite(library, member, lambda text, random=random: mutated_text(text, random))
+            rewrite(library, member, partial(mutated_text, random=random))
         try:
             assert read_library(library, job) == intact, f"seed {seed}: {member}"
         except ModelLoadError as error:

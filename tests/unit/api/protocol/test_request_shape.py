@@ -74,7 +74,7 @@ def merged(value: Any, path: tuple[str | int, ...], extra: Mapping[str, object])
     if not path:
         return {**value, **extra}
 
-    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy: Any = dict(value) if isinstance(value, dict) else list(value)
     copy[path[0]] = merged(value[path[0]], path[1:], extra)
     return copy
 

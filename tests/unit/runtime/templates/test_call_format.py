@@ -65,7 +65,7 @@ def template(call: str, style: str = "chatml", *, instructions: str = "") -> Cha
 
 def found(each: ChatTemplate) -> str | None:
     tool_format = find_call_format(each)
-    return tool_format and tool_format.name
+    return None if tool_format is None else tool_format.name
 
 
 @pytest.mark.parametrize(
