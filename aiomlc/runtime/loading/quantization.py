@@ -18,6 +18,7 @@ from aiomlc.models import (
     decoder_parameters,
     encoder_parameters,
 )
+from aiomlc.models.config.quantization import read_quantization
 from aiomlc.models.parameters.matrix_format import MatrixFormat
 from aiomlc.runtime.loading.model_directory import ModelDirectory
 from aiomlc.validation.model_files import load_errors
@@ -45,8 +46,7 @@ def find_quantization(
             is not supported.
     """
     with load_errors(directory.path):
-        source = read_source(directory.path)
-        name = _stored_name(directory, source)
+        name = _stored_name(directory)
         if name is None:
             is_encoder = isinstance(description.config, EncoderConfig)
             return quantization_named(requested or (_ENCODER_DEFAULT if is_encoder else _DEFAULT))
@@ -55,6 +55,7 @@ def find_quantization(
             _require_same(directory, name, requested)
             return quantization_named(name)
 
+        source = read_source(directory.path)
         layouts = _layouts(description, source)
     formats = {item for layout in layouts.formats.values() for item, _ in layout}
     is_dense = not any(map(_has_integers, formats))
@@ -68,12 +69,16 @@ def find_quantization(
     return quantization_of(name, layouts.formats, layouts.ordered)
 
 
-def _stored_name(directory: ModelDirectory, source: Source) -> str | None:
-    """Return the quantization of the weight files; None if they are floats to be quantized."""
+def _stored_name(directory: ModelDirectory) -> str | None:
+    """Return the quantization of the weight files; None if they are floats to be quantized.
+
+    A directory names it in its configuration, so that a library is compiled without weights.
+    """
     if is_gguf(directory.path):
         return "gguf"
 
-    return None if source.quantization is None else source.quantization.name
+    stored = read_quantization(directory.path)
+    return None if stored is None else stored.name
 
 
 def _layouts(description: ModelDescription, source: Source) -> SourceLayouts:
