@@ -24,6 +24,11 @@ _SINGLE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
 _MAX_HEADER_BYTES: Final = 100_000_000
 _CHUNK_BYTES: Final = 1 << 20
+# What reading a malformed header raises.
+_INVALID: Final = (
+    *(ModelLoadError, OSError, AttributeError, KeyError, TypeError, ValueError),
+    *(OverflowError, RecursionError),
+)
 
 
 class _Tensor(NamedTuple):
@@ -50,10 +55,9 @@ def has_own_head(directory: Path, embedding: str, head: str) -> bool:
         tensors = [
             _find(directory / names[name], name) for name in (f"{embedding}.weight", *heads[:1])
         ]
-    except (ModelLoadError, OSError, AttributeError, KeyError, TypeError, ValueError):
+        return len(tensors) == 2 and not _are_equal(*tensors)
+    except _INVALID:
         return False
-
-    return len(tensors) == 2 and not _are_equal(*tensors)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
