@@ -44,6 +44,9 @@ class ListenOptions:
         Literal["asyncio", "trio"], _option("The event loop; trio needs hypercorn.")
     ] = "asyncio"
     access_log: Annotated[bool, _option("Log each request.")] = True
+    disable_access_log_for_endpoints: Annotated[
+        str | None, _option("Paths whose requests are not logged: /health,/metrics,/ready.")
+    ] = None
 
     def check(self) -> None:
         """Require a server that runs on the event loop.
@@ -53,6 +56,16 @@ class ListenOptions:
         """
         if self.backend == "trio" and self.server == "uvicorn":
             raise CommandError("--backend trio needs --server hypercorn: uvicorn needs asyncio")
+
+    @property
+    def quiet_paths(self) -> frozenset[str]:
+        """The paths of `--disable-access-log-for-endpoints`.
+
+        Raises:
+            CommandError: If the list is malformed.
+        """
+        name = "--disable-access-log-for-endpoints"
+        return frozenset(_parse_list(name, self.disable_access_log_for_endpoints))
 
     @property
     def hosts(self) -> tuple[str, ...]:

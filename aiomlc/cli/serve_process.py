@@ -57,6 +57,7 @@ class ServeSettings:
             port=self.listen.port,
             server=self.listen.server,
             access_log=self.listen.access_log,
+            quiet_paths=self.listen.quiet_paths,
             header_timeout=self.limits.header_timeout,
             max_header_size=self.limits.max_header_size,
             drain_timeout=self.limits.drain_timeout,

@@ -35,7 +35,8 @@ async def send_events(
 ) -> None:
     """Send the chunks of a request as events, and close their stream.
 
-    All chunks that are ready are sent at once. While a client does not read, `send` waits, and the
+    The first chunk is sent alone, for clients that read one event from the first part of a body;
+    then all that are ready are sent at once. While a client does not read, `send` waits, and the
     engine merges the request's tokens and then pauses it, so that a slow client costs a bounded
     amount of memory. In silence, comments keep the connection alive.
 
@@ -54,7 +55,13 @@ async def send_events(
     last = encoder.last
     async with chunks:
         try:
+            is_first = True
             while batch := await chunks.receive_batch():
+                if is_first and len(batch) > 1:
+                    await response.write(encoder.encode(batch[:1]))
+                    del batch[0]
+
+                is_first = False
                 await response.write(encoder.encode(batch))
         except AiomlcError as error:
             if not await response.begin_error():

@@ -12,10 +12,12 @@ from typing import final
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aiomlc.serve.admission import Admission
 from aiomlc.serve.api_keys import APIKeys
+from aiomlc.serve.framing import check_framing
 from aiomlc.serve.http_errors import HTTPError, error_response
 from aiomlc.serve.memory import LARGE_BODY, return_memory_soon
 from aiomlc.serve.options import ServerOptions
@@ -48,10 +50,12 @@ class RequestIds:
         header = (b"x-request-id", request_id.encode())
         scope.setdefault("state", {})["request_id"] = request_id
         status = _CLIENT_CLOSED
+        has_started = False
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal has_started, status
             if message["type"] == "http.response.start":
+                has_started = True
                 status = message["status"]
                 message = {**message, "headers": [*message.get("headers", ()), header]}
 
@@ -66,6 +70,9 @@ class RequestIds:
             raise
         finally:
             self._statuses[status] += 1
+
+        if not has_started:  # The client is gone, but a middleware around us may want an answer.
+            await Response(status_code=_CLIENT_CLOSED)(scope, receive, send)
 
         if scope["state"].get("body_size", 0) >= LARGE_BODY:
             return_memory_soon()
@@ -88,6 +95,7 @@ class Gate:
 
         try:
             headers = Headers(scope=scope)
+            check_framing(scope, headers)
             self._check_host(headers)
             path = scope["path"].removeprefix(scope.get("root_path", ""))
             is_public = path in _PUBLIC_PATHS or path.startswith(_PUBLIC_PREFIX)

@@ -8,7 +8,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any, final
 
+from anyio import move_on_after
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from aiomlc.errors import (
     AiomlcError,
@@ -35,6 +37,9 @@ _RETRY_LATER: Mapping[str, str] = {"retry-after": "1"}
 # OpenAI's client would repeat the request, which would take as long again.
 _NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+# What is read and dropped of a body after the answer, before the connection is closed.
+_MAX_DROPPED = 16 * 2**20  # Bytes.
+_LINGER_SECONDS = 2.0
 # For each exception its status, code and headers; the first that matches counts.
 _STATUSES: tuple[tuple[type[AiomlcError], int, str | None, Mapping[str, str]], ...] = (
     (PromptTooLongError, 400, "context_length_exceeded", {}),
@@ -106,9 +111,42 @@ def to_http_error(error: AiomlcError) -> HTTPError:
     return HTTPError(500, _as_text(error))
 
 
+@final
+class _ErrorResponse(Response):
+    """A response that may close a connection whose client still sends.
+
+    Closing at once would reset the connection, and the client might never read the answer. So the
+    rest of the body is read before the end, up to a limit, and dropped.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        if self.headers.get("connection") != "close" or scope["method"] != "POST":
+            await super().__call__(scope, receive, send)
+            return
+
+        start = {"type": "http.response.start", "status": self.status_code}
+        await send({**start, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        if not scope.get("state", {}).get("has_whole_body"):
+            with move_on_after(_LINGER_SECONDS):
+                await _drop_body(receive)
+
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _drop_body(receive: Receive) -> None:
+    size = 0
+    while size < _MAX_DROPPED:
+        message = await receive()
+        size += len(message.get("body", b""))
+        if not message.get("more_body"):
+            return
+
+
 def error_response(error: HTTPError) -> Response:
     """Return the response with an error."""
-    return Response(
+    return _ErrorResponse(
         to_json(error.body()),
         error.status,
         headers=dict(error.headers),

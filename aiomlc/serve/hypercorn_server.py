@@ -6,12 +6,16 @@ __all__ = ("run_hypercorn",)
 
 import os
 import socket
+from collections.abc import Collection
+from functools import partial
 from typing import Any, cast, final
 
+import h11
 from anyio import Event
 from anyio.lowlevel import checkpoint, current_token
 from hypercorn.config import Config
 from hypercorn.logging import Logger
+from hypercorn.protocol.h11 import H11Protocol
 from starlette.types import ASGIApp
 
 from aiomlc.serve.server import ServerSettings
@@ -41,7 +45,7 @@ async def run_hypercorn(
     config.include_server_header = False
     config.accesslog = "-" if settings.access_log else None
     config.errorlog = "-"
-    config.logger_class = _Logger
+    config.logger_class = cast(Any, partial(_Logger, quiet_paths=settings.quiet_paths))
     if not is_trio:
         from hypercorn.asyncio import serve
     else:
@@ -51,14 +55,30 @@ async def run_hypercorn(
 
         mend_connections()
 
+    # HTTP/2 without TLS, which no client of ours uses, would only be a second way in.
+    H11Protocol._check_protocol = _stay_with_http_1  # type: ignore[method-assign] # No setting.
     await serve(cast(Any, app), config, shutdown_trigger=stop.wait)
+
+
+async def _stay_with_http_1(_: H11Protocol, __: h11.Request) -> None:
+    """Ignore offers of HTTP/2, in place of hypercorn's upgrade."""
 
 
 @final
 class _Logger(Logger):
-    """A logger that logs the address once, not for each listener."""
+    """A logger that logs the address once, not for each listener, and leaves out some paths."""
 
     _last_info: str | None = None
+
+    def __init__(self, config: Config, *, quiet_paths: Collection[str]) -> None:
+        super().__init__(config)
+        self._quiet_paths = quiet_paths
+
+    async def access(self, request: Any, response: Any, request_time: float) -> None:  # noqa: ANN401
+        if request["path"] not in self._quiet_paths:
+            await super().access(request, response, request_time)
+        else:
+            await checkpoint()
 
     async def info(self, message: str, *args: object, **kwargs: object) -> None:
         is_new, self._last_info = message != self._last_info, message

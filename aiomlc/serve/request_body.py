@@ -66,11 +66,13 @@ async def read_body(
     """Receive the body of a request, of at most `max_size` bytes or `options.max_body_size`.
 
     Raises:
-        HTTPError: If the body is too large (413) or too slow (408).
+        HTTPError: If the body is compressed (415), too large (413) or too slow (408).
         ClientDisconnect: If the client disconnects.
     """
     limit = options.max_body_size if max_size is None else max_size
-    length = Headers(scope=scope).get("content-length", "")
+    headers = Headers(scope=scope)
+    _check_encoding(headers.get("content-encoding", "identity"))
+    length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
         raise _too_large(limit)
 
@@ -85,7 +87,7 @@ async def read_body(
             headers={"connection": "close"},
         ) from None
 
-    scope.setdefault("state", {})["body_size"] = len(body)
+    scope.setdefault("state", {}).update(body_size=len(body), has_whole_body=True)
     return body
 
 
@@ -99,6 +101,16 @@ def _check_content_type(value: str | None) -> None:
             if value
             else f"Content-Type: is missing; send {_JSON}",
             code="unsupported_media_type",
+        )
+
+
+def _check_encoding(value: str) -> None:
+    if value.lower() != "identity":
+        raise HTTPError(
+            415,
+            f"Content-Encoding: is not supported, got {value!r}; send the body as it is",
+            code="unsupported_media_type",
+            headers={"accept-encoding": "identity"},
         )
 
 
@@ -163,4 +175,9 @@ def _num_nodes(body: bytes) -> int:
 
 
 def _too_large(max_size: int) -> HTTPError:
-    return HTTPError(413, f"the body must have at most {max_size} bytes", code="body_too_large")
+    return HTTPError(
+        413,
+        f"the body must have at most {max_size} bytes",
+        code="body_too_large",
+        headers={"connection": "close"},
+    )

@@ -30,6 +30,7 @@ class ServerSettings:
     #: Seconds for which SIGTERM lets the running requests continue; None for no limit.
     drain_timeout: float | None = 60.0
     access_log: bool = True  #: Whether each request is logged.
+    quiet_paths: frozenset[str] = frozenset()  #: Paths whose requests are not logged.
 
 
 _Runner: TypeAlias = Callable[[Application, socket.socket, ServerSettings, Event], Awaitable[None]]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 __all__ = ("run_uvicorn",)
 
+import logging
 import socket
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from typing import Any, cast, final
 
@@ -43,6 +44,9 @@ async def run_uvicorn(
         server_header=False,
         timeout_graceful_shutdown=_CLOSE_SECONDS,
     )
+    logging.getLogger("uvicorn.access").addFilter(
+        lambda record: not _is_quiet(record, settings.quiet_paths)
+    )
     server = _Server(config)
 
     async def request_exit() -> None:
@@ -53,6 +57,12 @@ async def run_uvicorn(
         tasks.start_soon(request_exit)
         await server.serve(sockets=[bound])
         tasks.cancel_scope.cancel()
+
+
+def _is_quiet(record: logging.LogRecord, quiet_paths: Collection[str]) -> bool:
+    """Return whether a record of the access log is about one of these paths."""
+    path = record.args[2] if isinstance(record.args, tuple) and len(record.args) > 2 else None
+    return isinstance(path, str) and path.partition("?")[0] in quiet_paths
 
 
 def _write_chunks_directly(app: ASGIApp) -> ASGIApp:

@@ -6,10 +6,12 @@ takes some minutes; `AIOMLC_SEED` chooses others.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -79,9 +81,6 @@ def _exchange_random(server: ServerProcess, seed: int) -> list[Answer]:
         for answer in answers:
             assert_typed(answer, may_be_empty=not _is_uvicorn(server))
     except Exception as error:
-        if data.startswith(b"PRI * HTTP/2.0\r\n") and not _is_uvicorn(server):
-            return []  # hypercorn speaks HTTP/2.
-
         raise AssertionError(f"seed {seed}: {data[:500]!r}: {error}") from error
 
     return answers
@@ -95,6 +94,77 @@ def test_random_requests_end_in_typed_answers(server: ServerProcess) -> None:
 
     statuses = Counter(answer.status for each in answers for answer in each)
     assert {200, 400, 404} <= statuses.keys()
+
+
+_BODY = json.dumps(_CHAT).encode()
+_CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(_BODY), _BODY)
+_LENGTH = b"content-length: %d\r\n" % len(_BODY)
+_HOST = b"host: localhost\r\n"
+_POST = b"POST /v1/chat/completions HTTP/1.1\r\n" + _HOST + b"content-type: application/json\r\n"
+#: Requests after which a connection must be closed, and the status of their one answer.
+_CLOSING: dict[str, tuple[bytes, int]] = {
+    "two lengths": (_POST + b"transfer-encoding: chunked\r\n" + _LENGTH + b"\r\n" + _CHUNKS, 400),
+    "another version": (b"GET /health HTTP/2.0\r\n" + _HOST + b"\r\n", 505),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    "an unknown expectation": (_POST + _LENGTH + b"expect: 200-ok\r\n\r\n" + _BODY, 417),
+    "too many bytes": (_POST + b"content-length: 99999999\r\n\r\n", 413),
+    "the upgrade to HTTP/2": (
+        b"GET /health HTTP/1.1\r\n" + _HOST + b"connection: upgrade, http2-settings, close\r\n"
+        b"upgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n",
+        200,
+    ),
+    **{
+        f"close {path}": (
+            b"GET %b HTTP/1.1\r\n" % path.encode() + _HOST + b"connection: close\r\n\r\n",
+            status,
+        )
+        for path, status in {
+            "/": 200,
+            "/playground/app.js": 200,
+            "/health": 200,
+            "/metrics": 200,
+            "/v1/models": 200,
+            "/nowhere": 404,
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", _CLOSING)
+def test_a_connection_is_closed_after_its_last_answer(server: ServerProcess, name: str) -> None:
+    request, status = _CLOSING[name]
+    with server.connect() as connection:
+        connection.sendall(request)
+        answers = read_all(connection)  # Until the server closes.
+
+    assert answers.startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_no_further_request_is_read_after_two_lengths(server: ServerProcess) -> None:
+    request, _ = _CLOSING["two lengths"]
+    with server.connect() as connection:
+        connection.sendall(request + b"GET /health HTTP/1.1\r\n" + _HOST + b"\r\n")
+        assert read_all(connection).count(b"HTTP/1.1 ") == 1
+
+
+def test_an_endless_body_is_cut(server: ServerProcess) -> None:
+    part = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    num_sent = 0
+    with server.connect() as connection, suppress(OSError):
+        connection.sendall(_POST + b"transfer-encoding: chunked\r\n\r\n")
+        while num_sent < 2000:
+            connection.sendall(part)
+            num_sent += 1
+
+    assert num_sent < 1000
+
+
+def test_compressed_bodies_are_refused_by_the_name_of_their_header(server: ServerProcess) -> None:
+    head = b"content-encoding: gzip\r\ncontent-length: 4\r\n\r\n"
+    (answer,) = exchange(server, _POST + head + b"\x1f\x8b\x08\x00")
+
+    assert answer.status == 415
+    assert b"Content-Encoding: is not supported, got 'gzip'" in answer.body
 
 
 def test_a_request_gets_one_answer(server: ServerProcess) -> None:

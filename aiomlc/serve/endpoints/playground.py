@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import final
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from aiomlc.serve.http_errors import HTTPError
@@ -51,7 +51,9 @@ class _Files:
     def __init__(self, directory: Path) -> None:
         # Only these are served, whatever a path contains.
         self._files = {
-            path.name: path for path in directory.glob("*") if path.suffix in _MEDIA_TYPES
+            path.name: path.read_bytes()
+            for path in directory.glob("*")
+            if path.suffix in _MEDIA_TYPES
         }
 
     async def index(self, _: Request) -> Response:
@@ -63,8 +65,10 @@ class _Files:
         return self._response(request.path_params["name"])
 
     def _response(self, name: str) -> Response:
-        path = self._files.get(name)
-        if path is None:
+        content = self._files.get(name)
+        if content is None:
             raise HTTPError(404, f"the playground has no file {name!r}", code="not_found")
 
-        return FileResponse(path, headers=dict(_HEADERS), media_type=_MEDIA_TYPES[path.suffix])
+        # Not a FileResponse, after which hypercorn on trio leaves a connection open.
+        media_type = _MEDIA_TYPES[Path(name).suffix]
+        return Response(content, headers=dict(_HEADERS), media_type=media_type)
