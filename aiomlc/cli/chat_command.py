@@ -26,6 +26,9 @@ def chat(  # noqa: PLR0913 - one parameter per option.
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy decoding.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Nucleus sampling.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Sample from this many of the likeliest tokens.")
+    ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="The maximum number of generated tokens.")
     ] = None,
@@ -43,6 +46,7 @@ def chat(  # noqa: PLR0913 - one parameter per option.
     options = {
         "temperature": temperature,
         "top_p": top_p,
+        "top_k": top_k,
         "max_tokens": max_tokens,
         "seed": seed,
     }

@@ -51,10 +51,12 @@ def run(
 def test_the_prompt_and_the_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     core = FakeCore(["Hello!"])
     arguments = ["chat", "-p", "Hi", "--seed", "7", "--max-tokens", "4", "--temperature", "0.5"]
+    arguments += ["--top-k", "3"]
 
     assert run(monkeypatch, arguments, fake_loader(core)) == (0, "Hell\n", "")
     (options,) = core.options
     assert (options.seed, options.max_tokens, options.temperature) == (7, 4, 0.5)
+    assert options.top_k == 3
 
 
 @pytest.mark.parametrize("arguments", [[], ["-"], ["-p", "-"], ["some-model", "-p", "-"]])
