@@ -11,8 +11,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from anyio.lowlevel import checkpoint
 
-from aiomlc import AiomlcError, BadRequestError
+from aiomlc import AiomlcError, AsyncMLCEngine, BadRequestError
 from aiomlc.config import BUNDLED_MODEL
 from aiomlc.serve import ServerOptions, create_app
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
@@ -306,6 +307,35 @@ async def test_server_answers_as_mlc_llms() -> None:
     assert {answer.status_code for answer in errors} == {400}
     assert messages[0] == 'Request fields "best_of" are not supported right now.'
     assert messages[2].startswith("Request prompt has 100000 tokens in total, larger than the")
+
+
+async def test_server_does_not_read_more_than_the_limit() -> None:
+    parts = [{"type": "http.request", "body": b" " * 2**20, "more_body": True}] * 12
+    left, sent = list(parts), []
+
+    async def receive() -> dict[str, Any]:
+        await checkpoint()
+        return left.pop()
+
+    async def send(message: dict[str, Any]) -> None:
+        await checkpoint()
+        sent.append(message)
+
+    async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
+        app = module("serve.server.answers").MLCAnswers(
+            create_app({"m": engine}, ServerOptions()), "path/m", enable_debug=False
+        )
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/completions",
+            "headers": [(b"content-type", b"application/json")],
+        }
+        await app(scope, receive, send)
+
+    assert sent[0]["status"] == 413
+    assert b"8388608 bytes" in sent[1]["body"]
+    assert len(left) > 1
 
 
 def test_the_tests_of_programs_get_the_paths_of_models(

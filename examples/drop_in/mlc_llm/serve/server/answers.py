@@ -12,11 +12,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aiomlc.serve import Application
+from aiomlc.serve import Application, ServerOptions
 from mlc_llm.protocol.error_protocol import error_body
 
 _COMPLETIONS = "/v1/completions"
 _CHATS = "/v1/chat/completions"
+_MAX_BODY = ServerOptions().max_body_size
 _TOO_LONG = re.compile(r"prompt has (\d+) tokens, context window is (\d+)")
 
 
@@ -46,8 +47,8 @@ class MLCAnswers:
 
         fields: dict[str, Any] = {}
         if scope["method"] == "POST":
-            body = await _read(receive)
-            fields = _object(body)
+            body, has_more = await _read(receive)
+            fields = {} if has_more else _object(body)
             if (problem := _problem(fields)) is not None:
                 await _answer_error(send, problem)
                 return
@@ -56,10 +57,12 @@ class MLCAnswers:
             if not self._enable_debug:
                 fields.pop("debug_config", None)
 
-            body = json.dumps(fields).encode() if fields else body
-            receive = _replay(body, receive)
-            scope = {**scope, "headers": _with_length(scope["headers"], len(body))}
-            fields["suffix"] = suffix
+            if fields:
+                body = json.dumps(fields).encode()
+                scope = {**scope, "headers": _with_length(scope["headers"], len(body))}
+                fields["suffix"] = suffix
+
+            receive = _replay(body, receive, has_more=has_more)
 
         await self._app(scope, receive, _Sender(send, self._rewrite(fields)))
 
@@ -189,18 +192,19 @@ async def _answer_error(send: Any, message: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _read(receive: Any) -> bytes:
+async def _read(receive: Any) -> tuple[bytes, bool]:
+    """Return a body and False, or more than aiomlc takes of a larger one and whether it goes on."""
     body, has_more = b"", True
-    while has_more:
+    while has_more and len(body) <= _MAX_BODY:
         message = await receive()
         body += message.get("body", b"")
         has_more = message.get("more_body", False)
 
-    return body
+    return body, has_more
 
 
-def _replay(body: bytes, receive: Any) -> Callable[[], Any]:
-    pending = [{"type": "http.request", "body": body, "more_body": False}]
+def _replay(body: bytes, receive: Any, *, has_more: bool) -> Callable[[], Any]:
+    pending = [{"type": "http.request", "body": body, "more_body": has_more}]
 
     async def replay() -> Any:
         return pending.pop() if pending else await receive()
