@@ -83,8 +83,8 @@ async def parse_off_loop(
     Raises:
         BadRequestError: If a field is invalid; `param` names it.
     """
-    check_field_count(fields)
     await preparation_turns().take()
+    check_field_count(fields)
     fields = {
         name: _read(name, value) if type(value) in _ITERATORS else value
         for name, value in fields.items()

@@ -108,6 +108,7 @@ class ManualRequest:
         self.reads.set()
         self.status: int | None = None
         self.body = b""
+        self.parts: list[bytes] = []  #: The parts of the body.
         self.has_body: Event = Event()  #: Set by the first part of the body.
         self.is_complete: bool = False
 
@@ -133,7 +134,8 @@ class ManualRequest:
             self.status = message["status"]
             return
 
-        self.body += message.get("body", b"")
+        self.parts.append(message.get("body", b""))
+        self.body += self.parts[-1]
         self.is_complete = not message.get("more_body", False)
         self.has_body.set()
         await self.reads.wait()

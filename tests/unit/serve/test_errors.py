@@ -30,7 +30,7 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.loading.loaded_model import LoadedModel
-from aiomlc.serve import ServerOptions, create_app, memory, request_body
+from aiomlc.serve import ServerOptions, create_app, http_errors, memory, request_body
 from aiomlc.serve.http_errors import to_http_error
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
 from tests.unit.serve.asgi import CHAT, ManualRequest, events_of, http_client, serving
@@ -165,7 +165,10 @@ async def test_other_content_types_are_415(kind: str | None) -> None:
     assert "application/json" in error_of(response)["message"]
 
 
-async def test_bodies_beyond_the_limit_are_413_with_and_without_a_length() -> None:
+async def test_bodies_beyond_the_limit_are_413_with_and_without_a_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_errors, "_MAX_DROPPED", 500)
     received: list[int] = []
 
     async def receive() -> Message:
@@ -185,7 +188,9 @@ async def test_bodies_beyond_the_limit_are_413_with_and_without_a_length() -> No
 
     assert declared.status_code == sent[0]["status"] == 413
     assert error_of(declared)["code"] == "body_too_large"
-    assert sum(received) == 1100
+    # The limit and one part, and after the answer what is dropped of the rest.
+    assert sum(received) == 1100 + 500
+    assert dict(sent[0]["headers"])[b"connection"] == b"close"
 
 
 async def test_a_body_that_does_not_arrive_is_408() -> None:

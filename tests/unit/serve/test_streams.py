@@ -7,6 +7,9 @@ from typing import Any, NoReturn
 import pytest
 from anyio import Event, create_task_group, fail_after, sleep_forever, wait_all_tasks_blocked
 from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.types import Message
 
@@ -87,7 +90,7 @@ async def test_client_that_leaves_while_the_model_loads_ends_its_request() -> No
             await wait_all_tasks_blocked()
             request.disconnect()
 
-    assert request.status is None
+    assert request.status == 499  # For a middleware; the client is gone.
 
 
 async def _slow_loader(*_: object, **__: object) -> NoReturn:
@@ -247,3 +250,29 @@ async def test_lifespan_opens_and_closes_only_engines_that_are_not_open() -> Non
         assert states == {"a": "loaded", "b": "loaded"}
         assert other.is_closed
         assert not core.is_closed
+
+
+async def test_the_first_event_is_a_part_of_its_own() -> None:
+    async with serving() as (app, _):
+        request = ManualRequest(app, "/v1/chat/completions", STREAMED)
+        await request.run()
+
+    assert request.parts[0].count(b"data: ") == 1
+    assert b'"role":"assistant"' in request.parts[0]
+
+
+async def test_a_middleware_gets_an_answer_though_the_client_has_left() -> None:
+    core = FakeCore(["Hi!"], hand_stepped=True)
+
+    async def pass_on(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        return await call_next(request)
+
+    async with serving(core) as (app, _):
+        outer = BaseHTTPMiddleware(app, dispatch=pass_on)
+        request = ManualRequest(outer, "/v1/chat/completions", CHAT)
+        async with create_task_group() as tasks:
+            tasks.start_soon(request.run)  # It raised "No response returned".
+            await wait_all_tasks_blocked()
+            request.disconnect()
+
+    assert core.cancelled == [1]
