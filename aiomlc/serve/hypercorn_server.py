@@ -60,7 +60,7 @@ async def run_hypercorn(
     await serve(cast(Any, app), config, shutdown_trigger=stop.wait)
 
 
-async def _stay_with_http_1(_: H11Protocol, __: h11.Request) -> None:
+async def _stay_with_http_1(self: H11Protocol, event: h11.Request) -> None:
     """Ignore offers of HTTP/2, in place of hypercorn's upgrade."""
 
 

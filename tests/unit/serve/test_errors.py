@@ -168,7 +168,6 @@ async def test_other_content_types_are_415(kind: str | None) -> None:
 async def test_bodies_beyond_the_limit_are_413_with_and_without_a_length(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_errors, "_MAX_DROPPED", 500)
     received: list[int] = []
 
     async def receive() -> Message:
@@ -184,6 +183,7 @@ async def test_bodies_beyond_the_limit_are_413_with_and_without_a_length(
     async with serving(max_body_size=1000) as (app, client):
         headers = {"content-type": "application/json"}
         declared = await client.post(PATH, content=b" " * 1001, headers=headers)
+        monkeypatch.setattr(http_errors, "_MAX_DROPPED", 500)
         await app(ManualRequest(app, PATH, CHAT).scope, receive, send)
 
     assert declared.status_code == sent[0]["status"] == 413
