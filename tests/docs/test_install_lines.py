@@ -58,7 +58,7 @@ def test_what_is_installed_is_what_is_tested() -> None:
             assert [each.operator for each in requirement.specifier] == ["~="], text
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(2 * LIMIT + 10)
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[-1])
 def test_pip_and_uv_choose_the_same(line: list[str]) -> None:

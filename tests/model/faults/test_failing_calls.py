@@ -25,7 +25,7 @@ _COMPILER = shutil.which("cc")
 _IS_SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.thorough,
     pytest.mark.timeout(3600),
     pytest.mark.skipif(_COMPILER is None or _IS_SANITIZED, reason="needs a compiler"),
 ]
