@@ -97,10 +97,11 @@ def plan(changed: Collection[str], share: int, sources: Mapping[str, str]) -> Pl
     if whole:
         variables.append(f"PYTEST_ARGS={' '.join(f'--whole {folder}' for folder in whole)}")
     variables.append(f"TIDY={' '.join(tidy_files(changed, share, sources))}")
-    calls = [["-j2", *beside, *variables]]
+    # All that fails is reported.
+    calls = [["-k", "-j2", *beside, *variables]]
     after = [step for step in steps if not step.endswith("-sanitized")]
     if after:
-        calls.append([*after, "SECONDS=30"])
+        calls.append(["-k", *after, "SECONDS=30"])
     reasons = [f"share {share} of {SHARES} of the Python tests and of clang-tidy"]
     reasons += [f"{step}: {reason}" for step, reason in steps.items()]
     reasons += [f"all of {folder}" for folder in whole]
