@@ -31,6 +31,7 @@ _MANIFEST: Final = "aiomlc-library.json"
 _DIGESTS: Final = "sha256"  # The manifest's field with those of the other files.
 _MAX_MANIFEST_BYTES: Final = 16 << 20
 _MAX_DIFFERENCES: Final = 5
+_MAX_REASON: Final = 200
 _MISSING: Final = "nothing"
 _ZIP: Final = b"PK"
 _FOREIGN_SUFFIXES: Final = frozenset({".so", ".dylib", ".dll", ".tar", ".a", ".wasm"})
@@ -131,7 +132,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise _unreadable(path, error) from None
     except _DAMAGES as error:
-        raise _error(path, f"not a library of aiomlc: {error}") from None
+        raise _error(path, f"not a library of aiomlc: {_shortened(error)}") from None
 
     if not isinstance(manifest, dict):
         raise _error(path, f"{_MANIFEST} must be an object")
@@ -147,7 +148,7 @@ def _read_files(path: Path, digests: object) -> list[bytes]:
     except OSError as error:
         raise _unreadable(path, error) from None
     except _DAMAGES as error:
-        raise _error(path, f"the library is damaged: {error}") from None
+        raise _error(path, f"the library is damaged: {_shortened(error)}") from None
 
     found = {name: _digest(data) for name, data in files.items()}
     if found != digests:
@@ -176,6 +177,11 @@ def _differences(found: object, expected: object, name: str = "") -> Iterator[st
             yield from _differences(found.get(key, _MISSING), expected.get(key, _MISSING), inner)
     elif found != expected:
         yield f"{name} is {safe_repr(found)} in the library and must be {safe_repr(expected)}"
+
+
+def _shortened(error: Exception) -> str:
+    """Return the message of an error, which may contain what a damaged file takes for a name."""
+    return f"{type(error).__name__}: {error}"[:_MAX_REASON]
 
 
 def _unreadable(path: Path, error: OSError) -> ModelLoadError:

@@ -129,7 +129,7 @@ async def test_a_stale_library_is_refused(model: Path, library: Path, part: str)
     [
         (_MANIFEST, "[1", "not a library of aiomlc"),
         (_MANIFEST, "[]", "must be an object"),
-        ("model.vm", None, "the library is damaged: \"There is no item named 'model.vm'"),
+        ("model.vm", None, "the library is damaged: KeyError: \"There is no item named 'model.vm'"),
         (None, "", "not a library of aiomlc"),
         (None, "garbage", "not a library of aiomlc"),
     ],
