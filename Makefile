@@ -6,6 +6,7 @@
 #   make lint native native-sanitize docs pytest coverage wheel wheels bench clean   the parts
 #   make soak soak-sanitize SECONDS=600   clients that behave badly
 #   make mutations-sanitize EXAMPLES=2000   broken model files
+#   make fuzz failing-calls   broken files, guided by what is reached; each call of the system fails
 #   make ray       several engines on Ray Serve, in an environment of their own
 #   make frameworks   clients that need older packages, in an environment of their own
 
@@ -45,7 +46,7 @@ BESIDE = nice -n 10
 
 .PHONY: chat test thorough check dev compile configure lint lint-python lint-native tidy format native native-sanitize \
   native-aarch64 docs pytest ray frameworks coverage wheel wheels soak soak-sanitize soak-address \
-  soak-thread mutations-sanitize bench clean
+  soak-thread mutations-sanitize failing-calls fuzz bench clean
 .DELETE_ON_ERROR:
 
 chat: $(VENV)/installed
@@ -56,7 +57,7 @@ test: dev
 
 thorough: dev
 	$(MAKE) -j2 lint native native-sanitize docs wheel pytest REPEAT=--strict
-	$(MAKE) frameworks ray mutations-sanitize soak soak-sanitize
+	$(MAKE) frameworks ray failing-calls fuzz mutations-sanitize soak soak-sanitize
 
 check: lint-python
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --thorough none tests/unit
@@ -252,6 +253,14 @@ SEED = 0
 mutations-sanitize: dev
 	AIOMLC_EXAMPLES=$(EXAMPLES) AIOMLC_SEED=$(SEED) benchmarks/sanitized.sh address,undefined \
 	  python -m pytest -q -s tests/model/loading/test_mutated_models.py -k "gguf or safetensors"
+
+# Every call of the system of some operations fails in turn.
+failing-calls: dev
+	AIOMLC_FAILING_CALLS=0 $(BIN)/python -m pytest -q tests/model/faults
+
+# Broken files for the readers, guided by the lines that they reach, for some seconds.
+fuzz: dev
+	$(BIN)/python -m tests.model.loading.guided_readers $(SECONDS) $(SEED)
 
 bench: dev
 	$(BIN)/python -m benchmarks.event_loop_busy

@@ -75,7 +75,8 @@ def test_the_encoder_of_the_option_answers_to_other_names(
 ) -> None:
     response = httpx2.post(f"{server.url}/v1/embeddings", json={"input": "a", **fields})
 
-    assert response.json()["model"] == "encoder"
+    assert response.status_code == 200
+    assert len(response.json()["data"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import base64
 import hmac
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, final
 
 import httpx2
@@ -24,6 +25,7 @@ from starlette.responses import Response
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.protocol.base import WireModel, parse
 from aiomlc.api.protocol.completion import CompletionRequest, parse_completion_request
+from aiomlc.api.protocol.ignored import IgnoredFields
 from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.config import PAGE_SIZE
 from aiomlc.errors import BadRequestError
@@ -141,7 +143,8 @@ class MicroservingEndpoints:
         model = self._context.models.find(fields.get("model"))
         own = parse(kind, _take(fields, kind))
         fields = prepare_fields(fields, model.name, options)
-        completion = await parse_off_loop(parse_completion_request, fields)
+        parse_completion = partial(parse_completion_request, ignored=self._context.ignored)
+        completion = await parse_off_loop(parse_completion, fields)
         if completion.suffix is not None:
             raise BadRequestError("suffix: is not supported in microserving", param="suffix")
 
@@ -219,10 +222,12 @@ async def _post(
         )
 
 
-def _parse_start(fields: Mapping[str, Any]) -> CompletionRequest:
+def _parse_start(
+    fields: Mapping[str, Any], ignored: IgnoredFields | None = None
+) -> CompletionRequest:
     rest = dict(fields)
     parse(StartGenerate, _take(rest, StartGenerate))
-    return parse_completion_request(rest)
+    return parse_completion_request(rest, ignored)
 
 
 START_GENERATE: Final[GenerationAPI] = replace(COMPLETIONS, parse=_parse_start)

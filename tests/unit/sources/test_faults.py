@@ -16,10 +16,13 @@ from tests.unit.sources.downloads import FILES, NAME, WEIGHTS, Download, needed,
 
 pytestmark = pytest.mark.usefixtures("waits")
 
+NAMES: list[object] = ["../a", "/a", "a/../b", "a\0", "", ".", "..", 1, None, []]
+SIZES: list[object] = [-1, "1", 1.5, None, []]
+DIGESTS: list[object] = ["", "b" * 39, "B" * 40, "b" * 40 + "\n", 1, [], {}]
 CHANGES: list[dict[str, Any]] = [
-    *({"rfilename": name} for name in ("../a", "/a", "a/../b", "a\0", "", ".", "..", 1, None, [])),
-    *({"size": size} for size in (-1, "1", 1.5, None, [])),
-    *({"blobId": digest} for digest in ("", "b" * 39, "B" * 40, "b" * 40 + "\n", 1, [], {})),
+    *({"rfilename": name} for name in NAMES),
+    *({"size": size} for size in SIZES),
+    *({"blobId": digest} for digest in DIGESTS),
 ]
 
 
