@@ -80,7 +80,7 @@ TEST_F(ConstrainedEngine, AnAllowedStopTokenEndsTheSequence) {
 
   const Record& output = Complete(Constrained(FakeGrammar({{4}, {5, kStop}, {6}})));
 
-  EXPECT_THAT(output.token_ids, ElementsAre(4));
+  EXPECT_THAT(output.token_ids, ElementsAre(4, kStop));
   EXPECT_EQ(output.finish_reason, FinishReason::kStop);
 }
 
