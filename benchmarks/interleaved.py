@@ -23,11 +23,14 @@ class Sample:
 
 
 def run_interleaved(
-    variants: Mapping[str, Callable[[], float]], rounds: int
+    variants: Mapping[str, Callable[[], float]],
+    rounds: int,
+    before_round: Callable[[], object] = lambda: None,
 ) -> dict[str, list[Sample]]:
     """Call each variant once per round, in the given order, and return the samples by name."""
     samples: dict[str, list[Sample]] = {name: [] for name in variants}
     for number in range(rounds):
+        before_round()
         for name, measure in variants.items():
             load = os.getloadavg()[0]
             samples[name].append(Sample(measure(), round(load, 2)))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -24,13 +23,13 @@ from benchmarks.random_llama import LLAMA_1B, MIXTURE, TINY, make_gguf, make_mod
 from benchmarks.suite import openvino_genai, vllm_cpu
 from benchmarks.suite.aiomlc_engine import AiomlcEngine
 from benchmarks.suite.llamacpp import LlamaCppPeer, gguf_type
-from benchmarks.suite.machine import MachineLimits, best_limits, build_probe, measure_limits
+from benchmarks.suite.machine import MachineLimits, build_probe, measure_limits
 from benchmarks.suite.measured_engine import MeasuredEngine, Setup, UnavailableError
 from benchmarks.suite.plan import Row, select
 from benchmarks.suite.plot import check_plotting, draw
 from benchmarks.suite.process import find_tool
 from benchmarks.suite.results import Result, as_json, as_markdown
-from benchmarks.suite.utilization import fraction_of_limit, read_costs
+from benchmarks.suite.utilization import ModelCosts, fraction_of_limit, read_costs
 
 _PEERS = ("llama.cpp", "openvino", "vllm")
 _PLOT = Path("docs/performance.svg")
@@ -50,21 +49,21 @@ def _measure(arguments: argparse.Namespace) -> None:
     arguments.work.mkdir(parents=True, exist_ok=True)
     probe = build_probe(arguments.work)
     model = _make_model(arguments)
-    limits: list[MachineLimits] = []
-    measured: list[tuple[Row, dict[str, list[Sample]]]] = []
+    measured: list[tuple[Row, dict[str, list[Sample]], list[MachineLimits]]] = []
     with ExitStack() as stack:
         engines = _open_engines(arguments, model, stack)
         for row in arguments.rows:
             print(row.title, file=sys.stderr)
-            limits.append(measure_limits(probe, arguments.threads))
-            measured.append((row, _measure_row(row, engines, arguments.rounds)))
+            limits: list[MachineLimits] = []
+            meters = _meters(row, engines)
+            measure = partial(_measure_limits, probe, arguments.threads, limits)
+            measured.append((row, run_interleaved(meters, arguments.rounds, measure), limits))
 
     names = [engine.name for engine in engines]
     costs = read_costs(model, arguments.quantization, arguments.kv_cache_dtype)
-    machine = best_limits(limits)
     results = [
-        Result(row, samples, fraction_of_limit(row, _median(samples[names[0]]), costs, machine))
-        for row, samples in measured
+        Result(row, samples, limits, _fractions(row, samples[names[0]], costs, limits))
+        for row, samples, limits in measured
     ]
     facts = {
         "machine": processor(),
@@ -73,7 +72,7 @@ def _measure(arguments: argparse.Namespace) -> None:
         "rounds": arguments.rounds,
         "costs": asdict(costs),
     }
-    _write(arguments, results, names, as_json(results, names, limits, facts))
+    _write(arguments, results, names, as_json(results, names, facts))
 
 
 def _make_model(arguments: argparse.Namespace) -> Path:
@@ -118,19 +117,28 @@ def _open_llamacpp(arguments: argparse.Namespace, setup: Setup) -> LlamaCppPeer:
     return LlamaCppPeer(setup, binaries, make_gguf(setup.model, source, binaries, kind), kind)
 
 
-def _measure_row(
-    row: Row, engines: Sequence[MeasuredEngine], rounds: int
-) -> dict[str, list[Sample]]:
-    meters = {
+def _meters(row: Row, engines: Sequence[MeasuredEngine]) -> dict[str, Callable[[], float]]:
+    return {
         engine.name: partial(meter, row.size)
         for engine in engines
         if (meter := engine.meters().get(row.kind)) is not None
     }
-    return run_interleaved(meters, rounds)
 
 
-def _median(samples: Sequence[Sample]) -> float:
-    return statistics.median(sample.value for sample in samples)
+def _measure_limits(probe: Path, threads: int, limits: list[MachineLimits]) -> None:
+    """Add the limits of this minute: the memory is slower while other guests use it."""
+    limits.append(measure_limits(probe, threads))
+
+
+def _fractions(
+    row: Row, samples: Sequence[Sample], costs: ModelCosts, limits: Sequence[MachineLimits]
+) -> list[float]:
+    """Return the fraction of the limit in each round; nothing for rows without a limit."""
+    fractions = [
+        fraction_of_limit(row, sample.value, costs, limit)
+        for sample, limit in zip(samples, limits, strict=True)
+    ]
+    return [fraction for fraction in fractions if fraction is not None]
 
 
 def _write(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ("MachineLimits", "best_limits", "build_probe", "measure_limits")
+__all__ = ("MachineLimits", "build_probe", "measure_limits")
 
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -52,17 +51,3 @@ def measure_limits(program: Path, threads: int) -> MachineLimits:
     result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     values = json.loads(result.stdout)
     return MachineLimits(**{field.name: values[field.name] for field in fields(MachineLimits)})
-
-
-def best_limits(samples: Sequence[MachineLimits]) -> MachineLimits:
-    """Return the maximum of each rate: other load on the machine can only lower a sample."""
-
-    def best(values: Iterable[float | None]) -> float | None:
-        return max((value for value in values if value is not None), default=None)
-
-    return MachineLimits(
-        max(sample.dram_read_gb_s for sample in samples),
-        best(sample.int8_vnni_gop_s for sample in samples),
-        best(sample.int8_amx_gop_s for sample in samples),
-        max(sample.f32_fma_gflop_s for sample in samples),
-    )

@@ -20,7 +20,8 @@ class Result:
 
     row: Row
     samples: Mapping[str, Sequence[Sample]]  #: By name of the engine; aiomlc comes first.
-    fraction: float | None  #: aiomlc's fraction of the machine's limit.
+    limits: Sequence[MachineLimits]  #: Measured before each round.
+    fractions: Sequence[float]  #: aiomlc's, of the limit before it; empty without a limit.
 
     def median(self, name: str) -> float | None:
         """Return an engine's median, or None if the engine has no samples."""
@@ -33,6 +34,15 @@ class Result:
             self.median(engine), self.median(peer), more_is_better=self.row.more_is_better
         )
 
+    def ratios(self, engine: str, peer: str) -> list[float]:
+        """Return the ratio of each round, without those of samples that are not positive."""
+        rounds = zip(self.samples.get(engine, ()), self.samples.get(peer, ()), strict=False)
+        ratios = (
+            speedup(own.value, other.value, more_is_better=self.row.more_is_better)
+            for own, other in rounds
+        )
+        return [ratio for ratio in ratios if ratio is not None]
+
 
 def speedup(value: float | None, peer: float | None, *, more_is_better: bool) -> float | None:
     """Return how many times better `value` is than `peer`; None unless both are positive."""
@@ -43,7 +53,10 @@ def speedup(value: float | None, peer: float | None, *, more_is_better: bool) ->
 
 
 def as_markdown(results: Sequence[Result], names: Sequence[str]) -> str:
-    """Return a column per engine; ratios above 1 mean that the first engine is better."""
+    """Return a column per engine; ratios above 1 mean that the first engine is better.
+
+    Ratios and fractions of the limit are medians, with the least and the largest of the rounds.
+    """
     engine, peers = names[0], names[1:]
     heads = ["", "unit", engine]
     for peer in peers:
@@ -54,8 +67,9 @@ def as_markdown(results: Sequence[Result], names: Sequence[str]) -> str:
         cells = [result.row.title, result.row.unit, _format(result.median(engine))]
         for peer in peers:
             cells.append(_format(result.median(peer)))
-            cells.append(_format(result.ratio(engine, peer), ".2f"))
-        cells.append(_format(result.fraction, ".0%"))
+            cells.append(_spread(result.ratio(engine, peer), result.ratios(engine, peer), ".2f"))
+        fractions = result.fractions
+        cells.append(_spread(statistics.median(fractions) if fractions else None, fractions, ".0%"))
         lines.append(_line(cells))
     return "\n".join(lines) + "\n"
 
@@ -63,10 +77,9 @@ def as_markdown(results: Sequence[Result], names: Sequence[str]) -> str:
 def as_json(
     results: Sequence[Result],
     names: Sequence[str],
-    limits: Sequence[MachineLimits],
     facts: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Return a JSON-serializable record with every sample and the load average before it."""
+    """Return a JSON-serializable record with every sample, and load and limits before it."""
     rows = [
         {
             "name": result.row.name,
@@ -75,7 +88,8 @@ def as_json(
             "more_is_better": result.row.more_is_better,
             "median": {name: result.median(name) for name in result.samples},
             "ratio": {name: result.ratio(names[0], name) for name in names[1:]},
-            "fraction_of_limit": result.fraction,
+            "fractions_of_limit": list(result.fractions),
+            "machine_limits": [asdict(limits) for limits in result.limits],
             "samples": {
                 name: [asdict(sample) for sample in samples]
                 for name, samples in result.samples.items()
@@ -86,13 +100,21 @@ def as_json(
     return {
         **facts,
         "engines": list(names),
-        "machine_limits": [asdict(sample) for sample in limits],
         "rows": rows,
     }
 
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _spread(median: float | None, values: Sequence[float], spec: str) -> str:
+    """Return a median with the extremes of the rounds, if there are several."""
+    text = _format(median, spec)
+    if len(values) < 2:
+        return text
+
+    return f"{text} ({_format(min(values), spec)} to {_format(max(values), spec)})"
 
 
 def _format(value: float | None, spec: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from aiomlc.cache.files import write_sealed
 from benchmarks.interleaved import Sample
-from benchmarks.suite.machine import MachineLimits, best_limits
+from benchmarks.suite.machine import MachineLimits
 from benchmarks.suite.measured_engine import UnavailableError
 from benchmarks.suite.peer_process import PeerProcess, has_package
 from benchmarks.suite.plan import ROWS, Row, select
@@ -24,9 +25,9 @@ LOAD = Row("load", "Load", "s")
 PREFILL = Row("prefill", "Prefill", "tokens/s", 512, True, True)
 
 
-def _result(row: Row, fraction: float | None = None, **values: list[float]) -> Result:
+def _result(row: Row, fractions: Sequence[float] = (), **values: list[float]) -> Result:
     samples = {name: [Sample(value, 0.5) for value in series] for name, series in values.items()}
-    return Result(row, samples, fraction)
+    return Result(row, samples, [LIMITS], fractions)
 
 
 def test_row_names_are_unique() -> None:
@@ -70,24 +71,25 @@ def test_speedup_above_one_means_better(
 
 def test_table_shows_missing_values_as_dashes() -> None:
     results = [
-        _result(PREFILL, 0.25, aiomlc=[1234.0, 1200.0, 1300.0], peer=[617.0]),
+        _result(PREFILL, [0.2, 0.3, 0.25], aiomlc=[1234.0, 1200.0, 1300.0], peer=[617.0] * 3),
         _result(LOAD, aiomlc=[0.5]),
     ]
 
     assert as_markdown(results, ["aiomlc", "peer"]).splitlines() == [
         "|  | unit | aiomlc | peer | ratio | fraction of limit |",
         "| --- | --- | --- | --- | --- | --- |",
-        "| Prefill | tokens/s | 1,234 | 617 | 2.00 | 25% |",
+        "| Prefill | tokens/s | 1,234 | 617 | 2.00 (1.94 to 2.11) | 25% (20% to 30%) |",
         "| Load | s | 0.5 | - | - | - |",
     ]
 
 
 def test_record_keeps_every_sample_with_its_load() -> None:
-    record = as_json([_result(LOAD, aiomlc=[2.0], peer=[3.0])], ["aiomlc", "peer"], [LIMITS], {})
+    record = as_json([_result(LOAD, aiomlc=[2.0], peer=[3.0])], ["aiomlc", "peer"], {})
 
     row = json.loads(json.dumps(record))["rows"][0]
     assert row["samples"]["peer"] == [{"value": 3.0, "load": 0.5}]
     assert row["ratio"] == {"peer": 1.5}
+    assert row["machine_limits"][0]["dram_read_gb_s"] == LIMITS.dram_read_gb_s
 
 
 def test_decode_is_limited_by_memory() -> None:
@@ -110,12 +112,6 @@ def test_prefill_is_limited_by_the_faster_int8_unit() -> None:
     assert fraction_of_limit(PREFILL, 200.0, COSTS, LIMITS) == pytest.approx(0.1)
     assert fraction_of_limit(PREFILL, 200.0, COSTS, without_amx) == pytest.approx(0.4)
     assert fraction_of_limit(PREFILL, 200.0, COSTS, without_int8) is None
-
-
-def test_best_limits_are_the_maxima_of_the_samples() -> None:
-    samples = [MachineLimits(rate, 10 * rate, None, 1.0) for rate in (3.0, 1.0, 2.0)]
-
-    assert best_limits(samples) == MachineLimits(3.0, 30.0, None, 1.0)
 
 
 @pytest.mark.parametrize(("tied", "weight_bytes"), [(True, 700), (False, 900)])
