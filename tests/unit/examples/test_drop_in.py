@@ -310,7 +310,7 @@ async def test_server_answers_as_mlc_llms() -> None:
 
 
 async def test_server_does_not_read_more_than_the_limit() -> None:
-    parts = [{"type": "http.request", "body": b" " * 2**20, "more_body": True}] * 12
+    parts = [{"type": "http.request", "body": b" " * 2**20, "more_body": True}] * 40
     left, sent = list(parts), []
 
     async def receive() -> dict[str, Any]:
