@@ -71,7 +71,7 @@ def _shown_output(program: Block) -> str | None:
 
 
 @_parametrize([page for page in PAGES if _programs(page) and name_of(page) not in RUN_ELSEWHERE])
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 def test_programs_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     programs = [block for block in _programs(page) if not block.text.startswith(NEEDS)]
     address = ADDRESS

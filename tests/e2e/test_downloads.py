@@ -123,6 +123,7 @@ def test_an_error_of_the_hub_is_one_line(hub: FakeHub) -> None:
 
 
 @pytest.mark.timeout(120 + 15 * NUM_KILLS)
+@pytest.mark.thorough
 def test_a_program_that_was_killed_is_started_again_and_answers(
     hub: FakeHub, bundled_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ def schema_of(answer: str) -> dict[str, Any]:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("kind", NUMBER_KINDS)
 @pytest.mark.timeout(600)
-@pytest.mark.sampled(1)
+@pytest.mark.thorough
 async def test_all_answers_about_two_numbers_to_99_are_right(kind: str) -> None:
     assert await score({kind: cases(number_facts(kind))}) == {kind: 1.0}
 

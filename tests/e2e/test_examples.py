@@ -38,7 +38,7 @@ SUMS = {"batch": 12, "generate_many": 20, "threads": 8, "from_threads": 8, "task
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 def test_example_prints_right_answers_and_no_warning(path: Path) -> None:
     result = run_program([str(path)])
 

@@ -59,7 +59,7 @@ async def _refuse(engine: AsyncMLCEngine, _: float) -> None:
         (_stream, 64, 0.2),
         (_answer, 32, 0),
         (_complete, 32, 0),
-        (_submit, 500, 0),
+        (_submit, 200, 0),
         (_refuse, 50, 0),
     ],
     ids=["readers", "slow readers", "answers", "completions", "submissions", "refusals"],

@@ -146,6 +146,7 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled(2)
 def test_mlc_llm_program_runs_unchanged(name: str, bundled_model: Path) -> None:
     lines = [line.removeprefix("        ") for line in PROGRAMS[name].splitlines()]
     names = [f"MODEL = {str(bundled_model)!r}", f"PORT = {free_port()}"]

@@ -122,7 +122,7 @@ _ATTENTION = "vm.builtin.attention_kv_cache_attention_with_fused_qkv"
     ],
 )
 @pytest.mark.parametrize("function", ["batch_prefill", "batch_decode"])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_a_layer_calls_the_most_fused_kernels_of_its_format(
     function: str, quantization: str, inner: int, kernels: dict[str, int]
 ) -> None:

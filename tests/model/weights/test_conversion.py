@@ -247,6 +247,7 @@ async def test_a_cancelled_conversion_stops_early_and_leaves_nothing(
     assert entries(model) == []
 
 
+@pytest.mark.thorough
 async def test_an_exception_in_on_progress_stops_the_conversion_and_is_raised(
     slow_model: tuple[Path, Params],
 ) -> None:
