@@ -240,10 +240,11 @@ class FailingObserver:
 async def test_failing_observer_is_logged_and_affects_no_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    core = FakeCore(["Hello", "you"])
+    core = FakeCore(["Hello", "you"], hand_stepped=True)
     async with EngineClient(core) as engine:
         observed = engine.open_stream([1], OPTIONS, observer=FailingObserver())
         other = engine.open_stream([2], OPTIONS)
+        core.allow(len("Hello") + 1)  # With the end; and none for the last stream.
         texts = ["".join([delta.text async for delta in stream]) for stream in (observed, other)]
         unread = engine.open_stream([1], OPTIONS, observer=FailingObserver())
 
