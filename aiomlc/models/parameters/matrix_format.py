@@ -1,6 +1,7 @@
 """The storage formats of packed matrices: their names, their codes and their sizes.
 
-`native/src/kernels/linear/matrix_format.h` has the same for the kernels; a test compares them.
+`native/src/kernels/linear/format/matrix_format.h` has the same for the kernels; a test compares
+them.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "ffi/tensor_arguments.h"
-#include "kernels/linear/layout.h"
-#include "kernels/linear/matrix_format.h"
+#include "kernels/linear/format/layout.h"
+#include "kernels/linear/format/matrix_format.h"
 #include "kernels/linear/row_layout.h"
 
 namespace aiomlc {

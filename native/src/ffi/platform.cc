@@ -14,7 +14,7 @@
 
 #include "kernels/attention/attention_types.h"
 #include "kernels/linear/amx_support.h"
-#include "kernels/linear/layout.h"
+#include "kernels/linear/format/layout.h"
 #include "platform/cpu_info.h"
 #include "platform/isa.h"
 #include "sequence/record.h"

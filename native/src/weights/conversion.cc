@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "kernels/linear/format/pack.h"
 #include "kernels/linear/linear.h"
 #include "weights/file.h"
 #include "weights/source_rows.h"

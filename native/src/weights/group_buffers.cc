@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/linear/format/pack.h"
 #include "platform/float_types.h"
 
 namespace aiomlc {

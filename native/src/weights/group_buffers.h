@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/linear/matrix_format.h"
+#include "kernels/linear/format/matrix_format.h"
+#include "kernels/linear/format/pack.h"
 
 namespace aiomlc {
 

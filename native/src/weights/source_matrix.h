@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/linear/matrix_format.h"
+#include "kernels/linear/format/matrix_format.h"
 
 namespace aiomlc {
 

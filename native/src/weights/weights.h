@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/linear/matrix_format.h"
+#include "kernels/linear/format/matrix_format.h"
 #include "platform/thread_pool.h"
 #include "weights/file.h"
 #include "weights/source_matrix.h"

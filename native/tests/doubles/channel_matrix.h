@@ -9,7 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/linear/matrix_format.h"
+#include "kernels/linear/format/matrix_format.h"
+#include "kernels/linear/format/pack.h"
 
 namespace aiomlc {
 

@@ -11,7 +11,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/linear/matrix_format.h"
+#include "kernels/linear/format/matrix_format.h"
+#include "kernels/linear/format/pack.h"
 #include "platform/float_types.h"
 
 namespace aiomlc {

@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/linear/format/pack.h"
 #include "kernels/linear/linear.h"
 #include "tests/doubles/kernel_testing.h"
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/linear/format/pack.h"
 #include "kernels/linear/linear.h"
 #include "tests/doubles/channel_matrix.h"
 #include "tests/doubles/grouped_matrix.h"

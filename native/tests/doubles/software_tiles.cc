@@ -2,10 +2,10 @@
 
 #if defined(__x86_64__)
 
-#include "kernels/linear/channel_amx.h"
-#include "kernels/linear/grouped_amx.h"
-#include "kernels/linear/linear_amx.h"
-#include "kernels/linear/linear_amx_bf16.h"
+#include "kernels/linear/channel/channel_amx.h"
+#include "kernels/linear/grouped/grouped_amx.h"
+#include "kernels/linear/tiers/linear_amx.h"
+#include "kernels/linear/tiers/linear_amx_bf16.h"
 
 namespace aiomlc {
 

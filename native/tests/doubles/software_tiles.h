@@ -7,7 +7,7 @@
 #ifndef AIOMLC_TESTS_DOUBLES_SOFTWARE_TILES_H_
 #define AIOMLC_TESTS_DOUBLES_SOFTWARE_TILES_H_
 
-#include "kernels/linear/linear_kernels.h"
+#include "kernels/linear/base/linear_kernels.h"
 
 namespace aiomlc {
 

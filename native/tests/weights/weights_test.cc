@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/linear/format/pack.h"
 #include "kernels/linear/linear.h"
 #include "platform/float_types.h"
 

@@ -5,8 +5,9 @@
 #include <random>
 #include <vector>
 
-#include "kernels/linear/channel_kernels.h"
-#include "kernels/linear/panel.h"
+#include "kernels/linear/channel/channel_kernels.h"
+#include "kernels/linear/format/pack.h"
+#include "kernels/linear/format/panel.h"
 
 namespace aiomlc {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/linear/linear_kernels.h"
+#include "kernels/linear/base/linear_kernels.h"
 #include "platform/isa.h"
 
 namespace aiomlc {

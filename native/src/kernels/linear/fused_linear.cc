@@ -3,11 +3,11 @@
 #include <cstddef>
 
 #include "kernels/elementwise/elementwise_rows.h"
+#include "kernels/linear/base/linear_kernels.h"
+#include "kernels/linear/format/panel.h"
 #include "kernels/linear/gated_block.h"
 #include "kernels/linear/linear.h"
-#include "kernels/linear/linear_kernels.h"
 #include "kernels/linear/linear_tasks.h"
-#include "kernels/linear/panel.h"
 #include "kernels/linear/row_layout.h"
 #include "platform/aligned_buffer.h"
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/linear/matrix_format.h"
+#include "kernels/linear/format/matrix_format.h"
 #include "platform/float_types.h"
 #include "platform/thread_pool.h"
 

@@ -4,9 +4,9 @@
 #include <cstddef>
 
 #include "kernels/elementwise/elementwise_rows.h"
-#include "kernels/linear/channel_kernels.h"
+#include "kernels/linear/channel/channel_kernels.h"
+#include "kernels/linear/format/panel.h"
 #include "kernels/linear/linear_tasks.h"
-#include "kernels/linear/panel.h"
 #include "kernels/linear/row_layout.h"
 #include "platform/aligned_buffer.h"
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/linear/base/linear_kernels.h"
 #include "kernels/linear/linear.h"
-#include "kernels/linear/linear_kernels.h"
 #include "kernels/linear/row_layout.h"
 
 namespace aiomlc {

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "kernels/linear/amx_support.h"
-#include "kernels/linear/channel_kernels.h"
-#include "kernels/linear/linear_kernels.h"
+#include "kernels/linear/base/linear_kernels.h"
+#include "kernels/linear/channel/channel_kernels.h"
+#include "kernels/linear/format/pack.h"
+#include "kernels/linear/format/panel.h"
 #include "kernels/linear/linear_tasks.h"
-#include "kernels/linear/panel.h"
 #include "kernels/linear/row_layout.h"
 #include "platform/aligned_buffer.h"
 #include "platform/isa.h"

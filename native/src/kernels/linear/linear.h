@@ -13,38 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/linear/layout.h"
-#include "kernels/linear/matrix_format.h"
+#include "kernels/linear/format/layout.h"
+#include "kernels/linear/format/matrix_format.h"
 #include "platform/float_types.h"
 #include "platform/thread_pool.h"
 
 namespace aiomlc {
-
-/*!
- * \brief Pack rows [row_begin, row_end) of a row-major float32 matrix; kQ4 quantizes them.
- *
- * Grouped formats are packed by `PackGrouped`, and int8 per channel by `PackChannel`.
- * Ranges can be packed in parallel if their bounds are multiples of 16 or `rows`.
- * \param weights The whole matrix, float32[rows, cols].
- * \param packed The whole result, `PackedMatrixBytes` bytes.
- */
-void PackMatrixF32(WeightFormat format, const float* weights, int64_t rows, int64_t cols,
-                   int64_t row_begin, int64_t row_end, void* packed);
-
-/*!
- * \brief Pack rows [row_begin, row_end) of a matrix in MLC LLM's `q4f16_1`, without changing
- * values.
- * \param q_weight uint32[rows, ceil(cols / 32) * 4], element k in bits 4 * (k % 8) of word k / 8.
- * \param q_scale float16[rows, ceil(cols / 32)].
- */
-void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t rows, int64_t cols,
-                  int64_t row_begin, int64_t row_end, void* packed);
-
-/*! \brief The rows that a matrix is multiplied by. All of them must use the same kernels. */
-enum class RowUse : uint8_t {
-  kAll,    //!< Of all tokens.
-  kLogits  //!< Of the tokens whose logits are computed, which are few.
-};
 
 /*!
  * \brief Compute out[i, n] = bias[n] + sum over k of x[i, k] * weight[n, k].

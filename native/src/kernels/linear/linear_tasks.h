@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "kernels/linear/linear_kernels.h"
+#include "kernels/linear/base/linear_kernels.h"
 #include "platform/thread_pool.h"
 
 namespace aiomlc {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/linear/channel_kernels.h"
+#include "kernels/linear/channel/channel_kernels.h"
 #include "kernels/linear/linear_tasks.h"
 
 namespace aiomlc {

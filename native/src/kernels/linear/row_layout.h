@@ -8,9 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/linear/linear.h"
-#include "kernels/linear/linear_kernels.h"
-#include "kernels/linear/panel.h"
+#include "kernels/linear/base/linear_kernels.h"
+#include "kernels/linear/format/panel.h"
 
 namespace aiomlc {
 

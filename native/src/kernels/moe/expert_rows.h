@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/linear/linear_kernels.h"
+#include "kernels/linear/base/linear_kernels.h"
 #include "kernels/moe/experts.h"
 
 namespace aiomlc {

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <vector>
 
+#include "kernels/linear/format/panel.h"
 #include "kernels/linear/gated_block.h"
 #include "kernels/linear/linear_tasks.h"
-#include "kernels/linear/panel.h"
 #include "kernels/linear/row_layout.h"
 #include "kernels/moe/expert_rows.h"
 #include "platform/aligned_buffer.h"

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "kernels/linear/amx_support.h"
-#include "kernels/linear/channel_kernels.h"
+#include "kernels/linear/channel/channel_kernels.h"
+#include "kernels/linear/format/pack.h"
+#include "kernels/linear/format/panel.h"
 #include "kernels/linear/linear.h"
-#include "kernels/linear/panel.h"
 #include "platform/isa.h"
 #include "tests/doubles/channel_matrix.h"
 #include "tests/doubles/kernel_testing.h"

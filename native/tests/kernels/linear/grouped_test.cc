@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/linear/format/pack.h"
 #include "kernels/linear/linear.h"
 #include "platform/isa.h"
 #include "tests/doubles/grouped_matrix.h"

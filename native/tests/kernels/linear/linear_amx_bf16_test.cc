@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/linear/amx_support.h"
+#include "kernels/linear/format/pack.h"
 #include "kernels/linear/linear.h"
 #include "platform/isa.h"
 #include "tests/doubles/kernel_testing.h"

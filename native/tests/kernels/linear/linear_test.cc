@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/linear/format/pack.h"
 #include "platform/isa.h"
 #include "tests/doubles/kernel_testing.h"
 #include "tests/doubles/q4_matrix.h"

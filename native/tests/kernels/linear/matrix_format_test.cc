@@ -1,4 +1,4 @@
-#include "kernels/linear/matrix_format.h"
+#include "kernels/linear/format/matrix_format.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/linear/format/matrix_format.h"
+#include "kernels/linear/format/pack.h"
 #include "kernels/linear/linear.h"
-#include "kernels/linear/matrix_format.h"
 #include "platform/thread_pool.h"
 #include "tests/doubles/grouped_matrix.h"
 

@@ -1,3 +1,5 @@
+#include "kernels/linear/format/pack.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/linear/channel_kernels.h"
+#include "kernels/linear/base/linear_kernels.h"
+#include "kernels/linear/channel/channel_kernels.h"
+#include "kernels/linear/format/panel.h"
 #include "kernels/linear/linear.h"
-#include "kernels/linear/linear_kernels.h"
-#include "kernels/linear/panel.h"
 #include "platform/isa.h"
 #include "tests/doubles/channel_matrix.h"
 #include "tests/doubles/grouped_matrix.h"
