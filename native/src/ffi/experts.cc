@@ -66,6 +66,17 @@ class Call {
     call_.shared_gate = args_.Data<float>(gate, "shared_gate");
   }
 
+  /*! \param gate_up [experts, 2 * inner]. \param down [experts, size]. */
+  void SetBiases(const TensorView& gate_up, const TensorView& down) {
+    const int64_t experts = call_.routing.num_experts;
+    args_.RequireShape(gate_up, "gate_up_bias", {experts, 2 * call_.inner});
+    args_.RequireShape(down, "down_bias", {experts, call_.size});
+    call_.gate_up_bias = args_.Data<float>(gate_up, "gate_up_bias");
+    call_.down_bias = args_.Data<float>(down, "down_bias");
+  }
+
+  void SetActivation(Activation activation) { call_.activation = activation; }
+
   void Run() const { MixtureOfExperts(ThreadPool::Current(), call_); }
 
  private:
@@ -92,6 +103,7 @@ class Call {
 TVM_FFI_STATIC_INIT_BLOCK() {
   constexpr const char* kPlain = "aiomlc.cpu.mix_experts";
   constexpr const char* kShared = "aiomlc.cpu.mix_experts_shared";
+  constexpr const char* kClampedSwiGlu = "aiomlc.cpu.mix_experts_clamped_swiglu";
   refl::GlobalDef()
       .def(kPlain,
            [](TensorView x, TensorView logits, TensorView gate_up, ffi::Shape gate_up_layout,
@@ -109,7 +121,17 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                        per_row, normalize != 0);
              call.SetShared(shared, shared_gate);
              call.Run();
-           });
+           })
+      .def(kClampedSwiGlu, [](TensorView x, TensorView logits, TensorView gate_up,
+                              ffi::Shape gate_up_layout, TensorView gate_up_bias, TensorView down,
+                              ffi::Shape down_layout, TensorView down_bias, int64_t per_row,
+                              int64_t normalize, TensorView out) {
+        Call call(kClampedSwiGlu, {x, logits, {gate_up, gate_up_layout}, {down, down_layout}, out},
+                  per_row, normalize != 0);
+        call.SetBiases(gate_up_bias, down_bias);
+        call.SetActivation(Activation::kClampedSwiGlu);
+        call.Run();
+      });
 }
 
 }  // namespace

@@ -326,7 +326,8 @@ void CallUnsupported(ffi::PackedArgs /*args*/, ffi::Any* /*result*/) {
 class LayerArguments {
  public:
   LayerArguments(const char* name, const ffi::PackedArgs& args) : checked_(name), args_(args) {
-    checked_.Require(args.size() == 10, "expected 10 arguments, got ", args.size());
+    checked_.Require(args.size() == 10 || args.size() == 11, "expected 10 or 11 arguments, got ",
+                     args.size());
     settings_.window = {args[3].cast<int64_t>(), args[4].cast<int64_t>()};
     settings_.soft_cap = static_cast<float>(args[5].cast<double>());
     settings_.rotation_begin = args[6].cast<int64_t>();
@@ -339,11 +340,17 @@ class LayerArguments {
     checked_.Require(settings_.rotation_begin >= 0 && settings_.rotation_size >= 0,
                      "rotation begin and size must be >= 0, got ", settings_.rotation_begin,
                      " and ", settings_.rotation_size);
+    if (args.size() == 11) {
+      const auto sinks = args[9].cast<TensorView>();
+      checked_.RequireShape(sinks, "sink_scores", {kAny});
+      settings_.sink_scores = checked_.Data<float>(sinks, "sink_scores");
+      settings_.num_sink_scores = sinks.size(0);
+    }
   }
 
   const TensorArguments& checked() const { return checked_; }
   ffi::AnyView qkv() const { return args_[8]; }
-  ffi::AnyView output() const { return args_[9]; }
+  ffi::AnyView output() const { return args_[args_.size() - 1]; }
 
   /*! \brief Run the attention of the KV cache with these settings. */
   void Attend(const ffi::AnyView& qkv, const ffi::AnyView& output, ffi::Any* result) const {
@@ -362,8 +369,8 @@ class LayerArguments {
 
 /*!
  * \brief Run attention with per-layer settings. The arguments are: cache, layer, scale, window
- * size, sinks, soft cap, rotation begin, rotation size, qkv, output. A window size, soft cap or
- * rotation size of 0 disables the setting.
+ * size, sinks, soft cap, rotation begin, rotation size, qkv, sink scores (optional), output. A
+ * window size, soft cap or rotation size of 0 disables the setting.
  *
  * The cache keeps all tokens, also for layers with a sliding window. In the cache's own sliding
  * window mode, all tokens of a chunk would see the window of its first token, and sequences could

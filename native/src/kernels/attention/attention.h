@@ -36,6 +36,11 @@ struct AttentionShape {
   AttentionWindow window = {};
   bool is_8_bit = false;  //!< Whether the pages are of KvType::kI8.
   float soft_cap = 0.0f;  //!< Scaled scores become cap * tanh(score / cap); 0: no cap.
+  /*!
+   * \brief [num_query_heads], or null: the score of each head that only enlarges the denominator
+   * of its softmax, as of a position whose value is zero (the learned sinks of gpt-oss).
+   */
+  const float* sink_scores = nullptr;
 
   KvType kv_type() const { return is_8_bit ? KvType::kI8 : KvTypeOf(type); }
 

@@ -11,15 +11,36 @@
 #include <cstdint>
 
 #include "kernels/attention/attention_types.h"
+#include "kernels/simd/simd_math.h"
 
 namespace aiomlc {
+
+/*!
+ * \brief Add the sink scores to the denominators of the complete softmax of all queries.
+ *
+ * A row sees at least its own position, so its largest score is finite, or it is NaN.
+ */
+template <typename Lanes>
+void AddSinks(const AttentionTile& tile, const SoftmaxState& state) {
+  if (tile.sink_scores == nullptr) return;
+  for (int first = 0; first < tile.num_rows * tile.num_heads; first += Lanes::kWidth) {
+    float scores[Lanes::kWidth];
+    for (int i = 0; i < Lanes::kWidth; ++i) {
+      scores[i] = tile.sink_scores[(first + i) % tile.num_heads];
+    }
+    const auto largest = Lanes::Load(state.largest + first);
+    const auto sinks = Exp<Lanes>(Lanes::Sub(Lanes::Load(scores), largest));
+    Lanes::Store(state.total + first, Lanes::Add(Lanes::Load(state.total + first), sinks));
+  }
+}
 
 /*!
  * \brief Compute one part of a tile.
  * \tparam Kernel `TileAttention` or `BlockAttention`.
  */
-template <typename Kernel>
-void AttendPart(Kernel kernel, const TileWork& work, const AttentionScratch& scratch) {
+template <typename Lanes, typename Kernel>
+void AttendPart(Kernel kernel, const AttentionTile& tile, const TileWork& work,
+                const AttentionScratch& scratch) {
   if (work.part == TileWork::Part::kMerge) {
     SoftmaxState later = work.state;
     for (int64_t i = 1; i < work.num_states; ++i) {
@@ -28,6 +49,7 @@ void AttendPart(Kernel kernel, const TileWork& work, const AttentionScratch& scr
       later.total += work.state_stride;
       kernel.Merge(work.state, later);
     }
+    AddSinks<Lanes>(tile, work.state);
     kernel.StoreOutput(work.state);
     return;
   }
@@ -44,7 +66,9 @@ void AttendPart(Kernel kernel, const TileWork& work, const AttentionScratch& scr
     if (!is_first) kernel.Merge(first, scratch.later);
     visit = chunk_end;
   }
-  if (is_all) kernel.StoreOutput(first);
+  if (!is_all) return;
+  AddSinks<Lanes>(tile, first);
+  kernel.StoreOutput(first);
 }
 
 }  // namespace aiomlc

@@ -389,9 +389,11 @@ template <typename Lanes, typename Element, typename Stored, bool kWindowed>
 void AttendStored(const AttentionTile& tile, const TileWork& work,
                   const AttentionScratch& scratch) {
   if (tile.num_rows * tile.num_heads < Lanes::kWidth) {
-    AttendPart(TileAttention<Lanes, Element, Stored, kWindowed>(tile, scratch), work, scratch);
+    AttendPart<Lanes>(TileAttention<Lanes, Element, Stored, kWindowed>(tile, scratch), tile, work,
+                      scratch);
   } else {
-    AttendPart(BlockAttention<Lanes, Element, Stored, kWindowed>(tile, scratch), work, scratch);
+    AttendPart<Lanes>(BlockAttention<Lanes, Element, Stored, kWindowed>(tile, scratch), tile, work,
+                      scratch);
   }
 }
 

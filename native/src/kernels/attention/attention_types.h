@@ -67,6 +67,7 @@ struct AttentionTile {
   int64_t window;  // positions that a row sees, including the row's position; 0: all
   int64_t sinks;   // first positions of the sequence that every row sees despite the window
   float soft_cap;  // applied to scores after the scale; 0: none
+  const float* sink_scores;  // of the heads, or null; see `AttentionShape`
 };
 
 namespace {  // Internal linkage, because files of several instruction-set tiers include this.

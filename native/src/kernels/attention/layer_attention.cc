@@ -174,6 +174,10 @@ void LayerAttention::ComputeIfComplete(ThreadPool& pool) {
   AttentionShape shape = call_.shape;
   shape.window = settings_.window;
   shape.soft_cap = settings_.soft_cap;
+  if (settings_.sink_scores != nullptr && settings_.num_sink_scores != shape.num_query_heads) {
+    Fail("there must be one sink score per query head");
+  }
+  shape.sink_scores = settings_.sink_scores;
   Attend(pool, shape, rows_, call_.queries, call_.output);
 }
 

@@ -17,7 +17,9 @@ namespace aiomlc {
 /*! \brief The settings of a layer that the calls by the KV cache do not contain. */
 struct LayerSettings {
   AttentionWindow window = {};
-  float soft_cap = 0.0f;  //!< See `AttentionShape`.
+  float soft_cap = 0.0f;               //!< See `AttentionShape`.
+  const float* sink_scores = nullptr;  //!< See `AttentionShape`.
+  int64_t num_sink_scores = 0;
   /*! \brief This layer's slice of the `rotation` tensor, which the cache passes to every layer. */
   int64_t rotation_begin = 0;
   int64_t rotation_size = 0;  //!< 0: all of it.

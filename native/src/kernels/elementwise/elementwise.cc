@@ -40,7 +40,15 @@ RowKernels ActiveRowKernels() {
 
 GateKernel ActiveGateKernel(Activation activation) {
   const RowKernels kernels = ActiveRowKernels();
-  return activation == Activation::kSilu ? kernels.silu_mul : kernels.gelu_tanh_mul;
+  switch (activation) {
+    case Activation::kSilu:
+      return kernels.silu_mul;
+    case Activation::kGeluTanh:
+      return kernels.gelu_tanh_mul;
+    case Activation::kClampedSwiGlu:
+      break;
+  }
+  return kernels.clamped_swiglu;
 }
 
 namespace {

@@ -75,10 +75,15 @@ void SoftCap(ThreadPool& pool, const float* x, float cap, int64_t size, float* o
  */
 void ExpScaled(const float* x, float shift, float factor, int64_t size, float* out);
 
-/*! \brief The activation of a gated feed-forward layer: SiLU, or the tanh approximation of GELU. */
-enum class Activation { kSilu, kGeluTanh };
+/*!
+ * \brief What a gated feed-forward layer computes of its gate g and up u.
+ *
+ * kSilu is silu(g) * u, kGeluTanh is gelu_tanh(g) * u, and kClampedSwiGlu, of gpt-oss, is
+ * g * sigmoid(1.702 * g) * (u + 1), with g at most 7 and u between -7 and 7.
+ */
+enum class Activation { kSilu, kGeluTanh, kClampedSwiGlu };
 
-/*! \brief Compute out[i] = activation(gate_up[i][:size]) * gate_up[i][size:] for each row i. */
+/*! \brief Compute the activation of gate_up[i][:size] and gate_up[i][size:] for each row i. */
 void GatedMul(ThreadPool& pool, Activation activation, const float* gate_up, int64_t rows,
               int64_t size, float* out);
 

@@ -27,6 +27,8 @@ struct RowKernels {
   void (*silu_mul)(const float* gate, const float* up, int64_t size, float* out);
   /*! \brief gelu_tanh(gate) * up; `out` may be `gate`. */
   void (*gelu_tanh_mul)(const float* gate, const float* up, int64_t size, float* out);
+  /*! \brief `Activation::kClampedSwiGlu`; `out` may be `gate`. */
+  void (*clamped_swiglu)(const float* gate, const float* up, int64_t size, float* out);
   /*! \brief The exact GELU of float32[size]; `out` may be `x`. */
   void (*gelu)(const float* x, int64_t size, float* out);
   /*! \brief The tanh approximation of GELU of float32[size]; `out` may be `x`. */
@@ -50,7 +52,7 @@ RowKernels Avx512RowKernels();
 /*! \return The kernels of the active tier. */
 RowKernels ActiveRowKernels();
 
-/*! \brief activation(gate) * up; `out` may be `gate`. */
+/*! \brief An `Activation` of gate and up; `out` may be `gate`. */
 using GateKernel = void (*)(const float* gate, const float* up, int64_t size, float* out);
 
 /*! \return The gate kernel of an activation, of the active tier. */
@@ -61,8 +63,8 @@ template <typename Lanes>
 class Rows {
  public:
   static RowKernels Kernels() {
-    return {RmsNorm,  LayerNorm, Convert,   SiluMul, GeluTanhMul, Gelu,
-            GeluTanh, SoftCap,   ExpScaled, Rotate,  Quantize};
+    return {RmsNorm, LayerNorm, Convert, SiluMul,   GeluTanhMul, ClampedSwiGlu,
+            Gelu,    GeluTanh,  SoftCap, ExpScaled, Rotate,      Quantize};
   }
 
  private:
@@ -154,6 +156,19 @@ class Rows {
     ForVectors(size, [&](int64_t i, int count) {
       const Vector gelu = aiomlc::GeluTanh<Lanes>(Load(gate + i, count));
       Store(out + i, Lanes::Mul(gelu, Load(up + i, count)), count);
+    });
+  }
+
+  static void ClampedSwiGlu(const float* gate, const float* up, int64_t size, float* out) {
+    const Vector limit = Lanes::Set(7.0f);
+    const Vector one = Lanes::Set(1.0f);
+    // With the variable operand second, NaN stays NaN.
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector a = Lanes::Min(limit, Load(gate + i, count));
+      const Vector b = Lanes::Max(Lanes::Set(-7.0f), Lanes::Min(limit, Load(up + i, count)));
+      const Vector decay = Exp<Lanes>(Lanes::Mul(a, Lanes::Set(-1.702f)));
+      const Vector gated = Lanes::Div(a, Lanes::Add(one, decay));
+      Store(out + i, Lanes::Mul(Lanes::Add(b, one), gated), count);
     });
   }
 

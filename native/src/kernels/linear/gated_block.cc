@@ -44,6 +44,7 @@ void MultiplyTiles(MatrixLayout layout, const LinearBlock& block, int64_t tile, 
   if (block.parts != nullptr) {
     part.parts = block.parts + block.row_begin * groups * kParts * kGroupSize;
   }
+  if (block.bias != nullptr) part.bias = block.bias + tile * kTileRows;
   part.out = out;
   part.out_stride = outputs;
   part.out_type = FloatType::kF32;

@@ -18,7 +18,7 @@ namespace aiomlc {
 /*!
  * \brief Multiply the rows of a block by some tiles of its matrix.
  * \param layout The matrix, whose kernels read the same activations.
- * \param block Its tile range and its outputs are ignored.
+ * \param block Its tile range and its outputs are ignored. Its bias is that of the whole matrix.
  * \param tile The first tile.
  * \param outputs The number of outputs from this tile on.
  * \param out float32[rows of the block, outputs].
@@ -27,7 +27,8 @@ void MultiplyTiles(MatrixLayout layout, const LinearBlock& block, int64_t tile, 
                    float* out);
 
 /*!
- * \brief Compute activation(gate) * up for a block of gate tiles, as inputs of the next matrix.
+ * \brief Compute the activation of gate and up for a block of gate tiles, as inputs of the next
+ * matrix.
  * \param gate_up The matrix: as many rows of gate as of up, gate first.
  * \param block The first tile must be even: its outputs must begin a group of the next inputs.
  * \param inner The rows of the next matrix's activations, as `RowLayout::Columns`.

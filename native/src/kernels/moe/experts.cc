@@ -129,7 +129,7 @@ class Mixture {
   }
 
   /*!
-   * \brief Compute silu(gate(x)) * up(x) of all assignments.
+   * \brief Compute the activation of gate(x) and up(x) of all assignments.
    *
    * Tasks split the tiles of each expert, so that all threads load weights even for one row.
    */
@@ -146,11 +146,14 @@ class Mixture {
       const int64_t expert = experts[task / parts];
       LinearBlock expert_block = BlockOf(expert, call_.gate_up, matrix_bytes, outer_, x_);
       expert_block.num_outputs = call_.inner;
+      if (call_.gate_up_bias != nullptr) {
+        expert_block.bias = call_.gate_up_bias + expert * 2 * call_.inner;
+      }
       expert_block.tile_begin = task % parts * task_tiles;
       expert_block.tile_end = std::min(tiles, expert_block.tile_begin + task_tiles);
       std::byte* result = gated_ + rows_.begin(expert) * columns_.row_bytes();
       ForRowBlocks(expert_block, outer_, [&](const LinearBlock& block) {
-        GateBlock(call_.gate_up_layout, Activation::kSilu, block, columns_, result);
+        GateBlock(call_.gate_up_layout, call_.activation, block, columns_, result);
       });
     });
   }
@@ -188,7 +191,8 @@ class Mixture {
     for (int64_t row = 0; row < call_.rows; ++row) InitializeRow(row, first, outputs);
     const size_t matrix_bytes = PackedMatrixBytes(call_.down_layout, call_.inner);
     for (const int64_t expert : rows_.experts()) {
-      const LinearBlock expert_block = BlockOf(expert, call_.down, matrix_bytes, inner_, gated_);
+      LinearBlock expert_block = BlockOf(expert, call_.down, matrix_bytes, inner_, gated_);
+      if (call_.down_bias != nullptr) expert_block.bias = call_.down_bias + expert * call_.size;
       ForRowBlocks(expert_block, inner_, [&](const LinearBlock& block) {
         const int64_t rows = block.row_end - block.row_begin;
         float* result = ReserveFloats(rows * outputs);
@@ -226,7 +230,7 @@ class Mixture {
   RowLayout columns_;  // Of what `Gate` writes.
   ExpertRows& rows_;
   std::byte* x_ = nullptr;      // Panels of the inputs of all assignments.
-  std::byte* gated_ = nullptr;  // Panels of silu(gate(x)) * up(x) of all assignments.
+  std::byte* gated_ = nullptr;  // Panels of the gated rows of all assignments.
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/linear/linear.h"
 #include "platform/thread_pool.h"
 
@@ -50,16 +51,20 @@ struct ExpertsCall {
   MatrixLayout gate_up_layout, down_layout;
   const void* gate_up = nullptr;  //!< A packed matrix [2 * inner, size] per expert, gate first.
   const void* down = nullptr;     //!< A packed matrix [size, inner] per expert.
-  const float* shared = nullptr;  //!< [rows, size], the output of shared experts; may be null.
+  const float* gate_up_bias = nullptr;  //!< [num_experts, 2 * inner]; may be null.
+  const float* down_bias = nullptr;     //!< [num_experts, size]; may be null.
+  Activation activation = Activation::kSilu;
+  const float* shared = nullptr;       //!< [rows, size], the output of shared experts; may be null.
   const float* shared_gate = nullptr;  //!< [rows], the logits of the sigmoid that scales `shared`.
   float* out = nullptr;                //!< [rows, size]; must not be an input.
 };
 
 /*!
- * \brief Compute out = sigmoid(shared_gate) * shared + the sum of weight * down(silu(gate(x)) *
- * up(x)) over the selected experts of each row, in ascending order of their indices.
+ * \brief Compute out = sigmoid(shared_gate) * shared + the sum of weight *
+ * down(activation(gate(x), up(x))) over the selected experts of each row, in ascending order of
+ * their indices.
  *
- * The output of each expert has the same bits as with `Linear` and `SiluMul`.
+ * The output of each expert has the same bits as with `Linear` and `GatedMul`.
  */
 void MixtureOfExperts(ThreadPool& pool, const ExpertsCall& call);
 

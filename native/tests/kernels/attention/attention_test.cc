@@ -16,6 +16,16 @@
 namespace aiomlc {
 namespace {
 
+/*! \return Sink scores of all heads, some of which dominate or vanish. */
+const float* SinkScores() {
+  static const std::vector<float> scores = [] {
+    std::vector<float> values = RandomFloats(256, 61);
+    for (size_t i = 0; i < values.size(); i += 5) values[i] *= i % 2 == 0 ? 30.0f : -300.0f;
+    return values;
+  }();
+  return scores.data();
+}
+
 /*! \brief One sequence in pages in descending order; every slot after its end is NaN. */
 class PagedSequence {
  public:
@@ -98,6 +108,7 @@ class PagedSequence {
     const double largest = *std::max_element(weights.begin(), weights.end());
     double total = 0;
     for (double& weight : weights) total += weight = std::exp(weight - largest);
+    if (shape_.sink_scores != nullptr) total += std::exp(shape_.sink_scores[head] - largest);
     std::vector<double> output(shape_.head_dim, 0.0);
     for (int64_t other = 0; other <= position; ++other) {
       for (int64_t i = 0; i < shape_.head_dim; ++i) {
@@ -163,15 +174,17 @@ class PagedSequence {
   std::vector<const void*> addresses_;
 };
 
-// Type, head_dim, query heads per kv head, window, int8 pages, soft cap.
-using Parameters = std::tuple<FloatType, int64_t, int64_t, AttentionWindow, bool, float>;
+// Type, head_dim, query heads per kv head, window, int8 pages, soft cap, sink scores.
+using Parameters = std::tuple<FloatType, int64_t, int64_t, AttentionWindow, bool, float, bool>;
 
 class AttentionOfShape : public ::testing::TestWithParam<Parameters> {
  protected:
   AttentionShape shape() const {
-    const auto [type, head_dim, group, window, is_8_bit, soft_cap] = GetParam();
+    const auto [type, head_dim, group, window, is_8_bit, soft_cap, has_sinks] = GetParam();
     const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-    return {2 * group, 2, head_dim, type, scale, window, is_8_bit, soft_cap};
+    return {2 * group, 2,        head_dim,
+            type,      scale,    window,
+            is_8_bit,  soft_cap, has_sinks ? SinkScores() : nullptr};
   }
 
   ThreadPool pool_{2};
@@ -285,7 +298,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOfShape,
                                             ::testing::Values<int64_t>(8, 20, 64, 80),
                                             ::testing::Values<int64_t>(1, 3),
                                             ::testing::Values(AttentionWindow{}), ::testing::Bool(),
-                                            ::testing::Values(0.0f)));
+                                            ::testing::Values(0.0f), ::testing::Values(false)));
 INSTANTIATE_TEST_SUITE_P(
     Windows, AttentionOfShape,
     ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
@@ -294,20 +307,27 @@ INSTANTIATE_TEST_SUITE_P(
                                          AttentionWindow{16, 0}, AttentionWindow{20, 16},
                                          AttentionWindow{33, 19}, AttentionWindow{3, 40},
                                          AttentionWindow{100, 4}),
-                       ::testing::Bool(), ::testing::Values(0.0f)));
+                       ::testing::Bool(), ::testing::Values(0.0f), ::testing::Values(false)));
 INSTANTIATE_TEST_SUITE_P(
     SoftCaps, AttentionOfShape,
     ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
                        ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(3, 16),
                        ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
-                       ::testing::Bool(), ::testing::Values(0.5f)));
+                       ::testing::Bool(), ::testing::Values(0.5f), ::testing::Values(false)));
+INSTANTIATE_TEST_SUITE_P(
+    Sinks, AttentionOfShape,
+    ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
+                       ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(1, 3, 16, 71),
+                       ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
+                       ::testing::Bool(), ::testing::Values(0.0f, 0.5f), ::testing::Values(true)));
 // More query heads per kv head than fit in a tile, and the largest common head_dim.
-INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
-                         ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}, false, 0.0f},
-                                           Parameters{FloatType::kF16, 16, 71, {9, 2}, false, 0.0f},
-                                           Parameters{FloatType::kF16, 16, 71, {9, 2}, true, 0.0f},
-                                           Parameters{FloatType::kF16, 256, 2, {}, false, 0.0f},
-                                           Parameters{FloatType::kF16, 256, 2, {}, true, 0.0f}));
+INSTANTIATE_TEST_SUITE_P(
+    ManyHeads, AttentionOfShape,
+    ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}, false, 0.0f, false},
+                      Parameters{FloatType::kF16, 16, 71, {9, 2}, false, 0.0f, false},
+                      Parameters{FloatType::kF16, 16, 71, {9, 2}, true, 0.0f, false},
+                      Parameters{FloatType::kF16, 256, 2, {}, false, 0.0f, false},
+                      Parameters{FloatType::kF16, 256, 2, {}, true, 0.0f, false}));
 
 // Contexts that end near the boundaries of chunks, which are 512 positions long.
 constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
@@ -323,14 +343,22 @@ FloatTensor RowsOf(ThreadPool& pool, const AttentionShape& shape, const PagedSeq
   return output;
 }
 
-// Query heads per kv head, kv heads, window, int8 pages, soft cap.
-using LongParameters = std::tuple<int64_t, int64_t, AttentionWindow, bool, float>;
+// Query heads per kv head, kv heads, window, int8 pages, soft cap, sink scores.
+using LongParameters = std::tuple<int64_t, int64_t, AttentionWindow, bool, float, bool>;
 
 class AttentionToALongContext : public ::testing::TestWithParam<LongParameters> {
  protected:
   AttentionShape shape(FloatType type) const {
-    const auto [group, num_kv_heads, window, is_8_bit, soft_cap] = GetParam();
-    return {group * num_kv_heads, num_kv_heads, 20, type, 0.25f, window, is_8_bit, soft_cap};
+    const auto [group, num_kv_heads, window, is_8_bit, soft_cap, has_sinks] = GetParam();
+    return {group * num_kv_heads,
+            num_kv_heads,
+            20,
+            type,
+            0.25f,
+            window,
+            is_8_bit,
+            soft_cap,
+            has_sinks ? SinkScores() : nullptr};
   }
 
   ThreadPool one_{1}, two_{2}, three_{3}, eight_{8}, sixteen_{16};
@@ -451,20 +479,25 @@ TEST_P(AttentionToALongContext, SlotsThatARowDoesNotSeeMayContainNaN) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, AttentionToALongContext,
-    ::testing::Values(LongParameters{2, 1, {}, false, 0.0f}, LongParameters{2, 8, {}, false, 0.0f},
-                      LongParameters{20, 1, {}, false, 0.0f}, LongParameters{2, 1, {}, true, 0.0f},
-                      LongParameters{20, 1, {}, true, 0.0f}, LongParameters{2, 1, {}, false, 1.5f},
-                      LongParameters{20, 1, {600, 3}, true, 1.5f}));
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionToALongContext,
+                         ::testing::Values(LongParameters{2, 1, {}, false, 0.0f, false},
+                                           LongParameters{2, 8, {}, false, 0.0f, false},
+                                           LongParameters{20, 1, {}, false, 0.0f, false},
+                                           LongParameters{2, 1, {}, true, 0.0f, false},
+                                           LongParameters{20, 1, {}, true, 0.0f, false},
+                                           LongParameters{2, 1, {}, false, 1.5f, false},
+                                           LongParameters{20, 1, {600, 3}, true, 1.5f, false},
+                                           LongParameters{2, 1, {}, false, 0.0f, true},
+                                           LongParameters{20, 1, {}, true, 0.0f, true},
+                                           LongParameters{2, 8, {600, 3}, false, 0.0f, true}));
 // The sinks and the window are in the same chunk, in adjacent chunks, and far apart.
 INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
-                         ::testing::Values(LongParameters{2, 1, {5, 0}, false, 0.0f},
-                                           LongParameters{2, 1, {600, 3}, false, 0.0f},
-                                           LongParameters{2, 1, {40, 530}, false, 0.0f},
-                                           LongParameters{2, 1, {40, 530}, true, 0.0f},
-                                           LongParameters{20, 1, {1030, 17}, false, 0.0f},
-                                           LongParameters{20, 1, {1030, 17}, true, 0.0f}));
+                         ::testing::Values(LongParameters{2, 1, {5, 0}, false, 0.0f, false},
+                                           LongParameters{2, 1, {600, 3}, false, 0.0f, false},
+                                           LongParameters{2, 1, {40, 530}, false, 0.0f, false},
+                                           LongParameters{2, 1, {40, 530}, true, 0.0f, false},
+                                           LongParameters{20, 1, {1030, 17}, false, 0.0f, false},
+                                           LongParameters{20, 1, {1030, 17}, true, 0.0f, false}));
 
 TEST(Attention, LargeScoresDoNotOverflow) {
   AttentionShape shape{1, 1, 16, FloatType::kF32, 100.0f};

@@ -112,6 +112,28 @@ TEST_P(ElementwiseOnTier, SiluMulMatchesTheReference) {
   }
 }
 
+TEST_P(ElementwiseOnTier, ClampedSwiGluMatchesTheReference) {
+  std::vector<float> gate_up = RandomFloats(kRows * 2 * kSize, 23, 10.0f);
+  gate_up[0] = 1000.0f;
+  gate_up[1] = -1000.0f;
+  gate_up[2] = std::numeric_limits<float>::quiet_NaN();
+  gate_up[kSize + 3] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> out(kRows * kSize);
+
+  GatedMul(pool_, Activation::kClampedSwiGlu, gate_up.data(), kRows, kSize, out.data());
+
+  EXPECT_TRUE(std::isnan(out[2]));
+  EXPECT_TRUE(std::isnan(out[3]));
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    if (i == 2 || i == 3) continue;
+    const int64_t at = i / kSize * 2 * kSize + i % kSize;
+    const double gate = std::min(7.0, double{gate_up[at]});
+    const double up = std::clamp(double{gate_up[at + kSize]}, -7.0, 7.0) + 1;
+    const double expected = gate / (1 + std::exp(-1.702 * gate)) * up;
+    ASSERT_NEAR(out[i], expected, 2e-6 * std::abs(expected) + 1e-6 * std::abs(gate) + 1e-35) << i;
+  }
+}
+
 TEST_P(ElementwiseOnTier, GeluTanhMulMatchesTheReference) {
   std::vector<float> gate_up = RandomFloats(kRows * 2 * kSize, 19, 4.0f);
   gate_up[0] = 100.0f;
@@ -444,7 +466,8 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   ThreadPool pool(2);
   const std::vector<float> x = RandomFloats(kRows * kSize, 13, 5.0f);
   const std::vector<float> weight = RandomFloats(kSize, 14);
-  std::vector<std::vector<float>> norms, layer_norms, activations, gates, gelus, tanh_gelus, caps;
+  std::vector<std::vector<float>> norms, layer_norms, activations, gates, swiglus, gelus,
+      tanh_gelus, caps;
   std::vector<std::vector<std::byte>> bytes;
 
   for (const Isa isa : SupportedTiers()) {
@@ -464,6 +487,8 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
     SoftCap(pool, x.data(), 3.0f, kRows * kSize, caps.back().data());
     gates.emplace_back(kRows / 2 * kSize);
     GatedMul(pool, Activation::kGeluTanh, x.data(), kRows / 2, kSize, gates.back().data());
+    swiglus.emplace_back(kRows / 2 * kSize);
+    GatedMul(pool, Activation::kClampedSwiGlu, x.data(), kRows / 2, kSize, swiglus.back().data());
     bytes.push_back(Quantized(pool, {FloatType::kF32, x}, kRows, kSize));
   }
 
@@ -474,6 +499,7 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   for (const std::vector<float>& activation : activations) EXPECT_EQ(activation, activations[0]);
   for (const std::vector<float>& cap : caps) EXPECT_EQ(cap, caps[0]);
   for (const std::vector<float>& gate : gates) EXPECT_EQ(gate, gates[0]);
+  for (const std::vector<float>& gate : swiglus) EXPECT_EQ(gate, swiglus[0]);
   for (const std::vector<std::byte>& rows : bytes) EXPECT_EQ(rows, bytes[0]);
 }
 

@@ -111,12 +111,14 @@ TEST(SelectExperts, ANaNLogitMakesAllWeightsNaNAndKeepsTheIndicesValid) {
   }
 }
 
-/*! \brief Experts with random matrices, and a reference computed with `Linear` and `SiluMul`. */
+/*! \brief Experts with random matrices, and a reference computed with `Linear` and `GatedMul`. */
 struct Layer {
   ExpertRouting routing;
   int64_t size, inner;
   std::vector<MatrixSegment> gate_up_layout, down_layout;
   Bytes gate_up, down;
+  Activation activation = Activation::kSilu;
+  Floats gate_up_bias, down_bias;  // Empty, or of all experts.
 
   Layer(const ExpertFormats& formats, ExpertRouting routing, int64_t size, int64_t inner)
       : routing(routing),
@@ -128,6 +130,18 @@ struct Layer {
       Append(RandomMatrix(gate_up_layout, size, 1 + 8 * expert), gate_up);
       Append(RandomMatrix(down_layout, inner, 5 + 8 * expert), down);
     }
+  }
+
+  /*! \brief Give the experts biases and another activation. */
+  void SetBiased(Activation other) {
+    activation = other;
+    gate_up_bias = RandomFloats(routing.num_experts * 2 * inner, 21, 4.0f);
+    down_bias = RandomFloats(routing.num_experts * size, 22);
+  }
+
+  /*! \return The bias of an expert with `outputs` outputs, or null. */
+  static const float* BiasOf(const Floats& biases, int64_t expert, int64_t outputs) {
+    return biases.empty() ? nullptr : biases.data() + expert * outputs;
   }
 
   static void Append(const RandomMatrix& matrix, Bytes& matrices) {
@@ -148,6 +162,9 @@ struct Layer {
     call.down_layout = down_layout;
     call.gate_up = gate_up.data();
     call.down = down.data();
+    call.activation = activation;
+    call.gate_up_bias = BiasOf(gate_up_bias, 0, 0);
+    call.down_bias = BiasOf(down_bias, 0, 0);
     call.shared = shared;
     call.shared_gate = shared_gate;
     call.out = out.data();
@@ -179,11 +196,11 @@ struct Layer {
     const uint8_t* first = gate_up.data() + expert * PackedMatrixBytes(gate_up_layout, size);
     const uint8_t* second = down.data() + expert * PackedMatrixBytes(down_layout, inner);
     Floats gate_ups(2 * inner), gated(inner), result(size);
-    Linear(one, gate_up_layout, first, size, x, FloatType::kF32, 1, nullptr, gate_ups.data(),
-           FloatType::kF32);
-    SiluMul(one, gate_ups.data(), 1, inner, gated.data());
-    Linear(one, down_layout, second, inner, gated.data(), FloatType::kF32, 1, nullptr,
-           result.data(), FloatType::kF32);
+    Linear(one, gate_up_layout, first, size, x, FloatType::kF32, 1,
+           BiasOf(gate_up_bias, expert, 2 * inner), gate_ups.data(), FloatType::kF32);
+    GatedMul(one, activation, gate_ups.data(), 1, inner, gated.data());
+    Linear(one, down_layout, second, inner, gated.data(), FloatType::kF32, 1,
+           BiasOf(down_bias, expert, size), result.data(), FloatType::kF32);
     return result;
   }
 };
@@ -208,7 +225,8 @@ TEST_P(ExpertsOnTier, ARowIsTheWeightedSumOfItsExperts) {
     for (const Shape& shape :
          {Shape{{1, 1, true}, 16, 16}, Shape{{4, 2, false}, 48, 80}, Shape{{9, 4, true}, 112, 48},
           Shape{{16, 16, true}, 32, 64}, Shape{{33, 3, false}, 80, 32}}) {
-      const Layer layer(formats, shape.routing, shape.size, shape.inner);
+      Layer layer(formats, shape.routing, shape.size, shape.inner);
+      if (shape.routing.num_experts % 2 == 0) layer.SetBiased(Activation::kClampedSwiGlu);
       for (const int64_t rows : kBatches) {
         SCOPED_TRACE(std::to_string(shape.routing.num_experts) + " experts, " +
                      std::to_string(rows) + " rows, format " + std::string(formats.gate_up[0]));
