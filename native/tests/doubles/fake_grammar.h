@@ -6,6 +6,7 @@
 #define AIOMLC_TESTS_DOUBLES_FAKE_GRAMMAR_H_
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <ctime>
@@ -33,8 +34,10 @@ class FakeGrammar final : public GrammarMatcher {
   size_t fails_at = std::numeric_limits<size_t>::max();
   /*! \brief `ComputeMask` blocks until this is ready. */
   std::shared_future<void> gate;
-  /*! \brief Shared by all clones. */
+  /*! \brief Shared by all clones, as the next. */
   std::shared_ptr<void> alive;
+  /*! \brief Set when `ComputeMask` is called. */
+  std::shared_ptr<std::atomic<bool>> has_begun = std::make_shared<std::atomic<bool>>(false);
   /*! \brief The processor time that each mask takes, from position `slow_from` on. */
   std::chrono::milliseconds mask_time{0};
   size_t slow_from = 0;
@@ -43,6 +46,8 @@ class FakeGrammar final : public GrammarMatcher {
     return std::make_unique<FakeGrammar>(*this);
   }
   void ComputeMask(std::span<uint32_t> mask) override {
+    has_begun->store(true);
+    has_begun->notify_all();
     if (gate.valid()) gate.wait();
     const std::clock_t start = std::clock();
     while (position_ >= slow_from &&

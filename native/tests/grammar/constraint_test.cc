@@ -252,6 +252,7 @@ TEST_F(ConstrainedEngine, CloseWaitsForAMask) {
   engine_.Submit({1, 2, 3}, Constrained(grammar));
   engine_.Step();
   grammar.alive.reset();
+  grammar.has_begun->wait(false);  // A mask that no thread has begun is dropped.
 
   std::future<void> closing = std::async(std::launch::async, [this] { engine_.Close(); });
 
