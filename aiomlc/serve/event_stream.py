@@ -13,8 +13,10 @@ from starlette.types import Send
 
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.errors import AiomlcError
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.serve.event_encoder import EventEncoder
 from aiomlc.serve.http_errors import to_http_error
+from aiomlc.serve.json_text import is_long
 from aiomlc.serve.options import ServerOptions
 
 _HEADERS = (
@@ -58,11 +60,11 @@ async def send_events(
             is_first = True
             while batch := await chunks.receive_batch():
                 if is_first and len(batch) > 1:
-                    await response.write(encoder.encode(batch[:1]))
+                    await response.write(await _encode(encoder, batch[:1]))
                     del batch[0]
 
                 is_first = False
-                await response.write(encoder.encode(batch))
+                await response.write(await _encode(encoder, batch))
         except AiomlcError as error:
             if not await response.begin_error():
                 raise
@@ -70,6 +72,14 @@ async def send_events(
             last = encoder.encode_error(to_http_error(error)) + last
 
     await response.end(last, options.write_timeout)
+
+
+async def _encode(encoder: EventEncoder, chunks: list[Any]) -> bytes:
+    """Return the events of chunks; those with many log-probabilities are encoded in a thread."""
+    if any(map(is_long, chunks)):
+        return await run_in_worker(lambda _: encoder.encode(chunks))
+
+    return encoder.encode(chunks)
 
 
 @final

@@ -42,6 +42,27 @@ async def _complete(engine: AsyncMLCEngine, _: float) -> None:
     await engine.completions.create(prompt="Once", logprobs=20, n=2, **LONG)
 
 
+async def _score(engine: AsyncMLCEngine, _: float) -> None:
+    prompt = "fox " * 900
+    options: dict[str, Any] = {"prompt": prompt, "max_tokens": 2, "prompt_logprobs": 20}
+    answer = await engine.completions.create(**options, echo=True, logprobs=20)
+    chunks = [chunk async for chunk in engine.completions.create(**options, stream=True)]
+    first = answer.choices[0]
+    assert first.logprobs is not None
+    number = len(first.prompt_logprobs or ())
+    assert len(chunks[0].choices[0].prompt_logprobs or ()) == number
+    assert len(first.logprobs.tokens) > number > 1000
+
+
+async def _score_chat(engine: AsyncMLCEngine, _: float) -> None:
+    messages = [{"role": "user", "content": "fox " * 900}]
+    answer = await engine.chat.completions.create(
+        messages=messages, max_tokens=2, prompt_logprobs=20
+    )
+    assert answer.prompt_logprobs is not None
+    assert len(answer.prompt_logprobs) > 1000
+
+
 async def _submit(engine: AsyncMLCEngine, _: float) -> None:
     await engine.chat.completions.create(messages=MESSAGES, max_tokens=1)
 
@@ -59,10 +80,21 @@ async def _refuse(engine: AsyncMLCEngine, _: float) -> None:
         (_stream, 64, 0.2),
         (_answer, 32, 0),
         (_complete, 32, 0),
+        (_score, 4, 0),
+        (_score_chat, 4, 0),
         (_submit, 200, 0),
         (_refuse, 50, 0),
     ],
-    ids=["readers", "slow readers", "answers", "completions", "submissions", "refusals"],
+    ids=[
+        "readers",
+        "slow readers",
+        "answers",
+        "completions",
+        "prompts",
+        "chat prompts",
+        "submissions",
+        "refusals",
+    ],
 )
 async def test_many_requests_at_once_share_the_loop(
     engine: AsyncMLCEngine,

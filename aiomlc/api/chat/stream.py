@@ -13,7 +13,12 @@ from anyio.streams.memory import MemoryObjectStreamStatistics
 
 from aiomlc.api.chat.reasoning import ReasoningParser
 from aiomlc.api.chat.tool_parser import ToolCallParser
-from aiomlc.api.generation.logprobs import FirstChoiceBuffer, LogprobsWriter, PromptWriter
+from aiomlc.api.generation.logprobs import (
+    LONG_LOGPROBS,
+    FirstChoiceBuffer,
+    LogprobsWriter,
+    PromptWriter,
+)
 from aiomlc.api.observability.metrics import usage_counts, usage_extra
 from aiomlc.api.protocol.base import construct_unchecked
 from aiomlc.api.protocol.chat import ChatCompletionChunk, ChoiceDelta, ChunkChoice
@@ -134,6 +139,9 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
             return (self._make_text_chunk(delta.choice, choice_deltas[0]["content"]),)
 
         return self._choice_deltas_to_chunks(delta, choice_deltas)
+
+    def _is_large(self, delta: Delta) -> bool:
+        return len(delta.prompt_logprobs) > LONG_LOGPROBS
 
     def _choice_deltas_to_chunks(
         self, delta: Delta, choice_deltas: list[dict[str, Any]]

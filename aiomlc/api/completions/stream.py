@@ -12,8 +12,9 @@ from typing import Any, final
 from anyio.streams.memory import MemoryObjectStreamStatistics
 
 from aiomlc.api.completions.logprobs import CompletionLogprobsWriter, Echo
-from aiomlc.api.generation.logprobs import FirstChoiceBuffer, PromptWriter
+from aiomlc.api.generation.logprobs import LONG_LOGPROBS, FirstChoiceBuffer, PromptWriter
 from aiomlc.api.observability.metrics import usage_counts, usage_extra
+from aiomlc.api.protocol.base import construct_unchecked
 from aiomlc.api.protocol.completion import Completion, CompletionChoice, CompletionLogprobs
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.api.streams.visible_names import hides
@@ -114,6 +115,11 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         needs_prompt_logprobs = self._write_prompt_logprobs is not None or echoes_logprobs
         return FirstChoiceBuffer() if needs_prompt_logprobs else None
 
+    def _is_large(self, delta: Delta) -> bool:
+        has_logprobs = self._make_logprobs_writer is not None
+        generated = len(delta.logprobs) if has_logprobs else 0
+        return len(delta.prompt_logprobs) + generated > LONG_LOGPROBS
+
     def _delta_to_chunks(self, delta: Delta) -> Iterable[Completion]:
         if self._first_choice_buffer is None:
             return self._make_chunks(delta)
@@ -184,12 +190,13 @@ class CompletionStream(ChunkStream[Delta, Completion]):
 
         writer = self._logprobs_writers[index]
         prompt = self._prompt_logprobs(delta) if is_first and self._echoes else None
-        if prompt is None:
-            return {"logprobs": writer.write(delta.logprobs)}
-
-        echoed = writer.write_prompt(self._echoes[self._prompt_index], prompt)
-        generated = writer.write(delta.logprobs)
-        return {"logprobs": {name: echoed[name] + generated[name] for name in echoed}}
+        # The prompt's come first, because the writer counts characters.
+        echo = None if prompt is None else self._echoes[self._prompt_index]
+        echoed = {} if echo is None else writer.write_prompt(echo, prompt or ())
+        lists = writer.write(delta.logprobs)
+        lists = {name: echoed.get(name, []) + entries for name, entries in lists.items()}
+        # Not validated: a long prompt has tens of thousands of numbers.
+        return {"logprobs": construct_unchecked(CompletionLogprobs, lists, set(lists))}
 
     def _count_finished_choice(self, delta: Delta, num_choices: int) -> None:
         if delta.timing is not None:
@@ -257,9 +264,6 @@ def _join_choice(deltas: Sequence[CompletionChoice]) -> CompletionChoice:
 
 
 def _join_logprobs(deltas: Sequence[CompletionLogprobs]) -> CompletionLogprobs:
-    return CompletionLogprobs(
-        text_offset=[offset for delta in deltas for offset in delta.text_offset],
-        token_logprobs=[logprob for delta in deltas for logprob in delta.token_logprobs],
-        tokens=[token for delta in deltas for token in delta.tokens],
-        top_logprobs=[top for delta in deltas for top in delta.top_logprobs],
-    )
+    names = tuple(CompletionLogprobs.model_fields)
+    lists = {name: [entry for delta in deltas for entry in getattr(delta, name)] for name in names}
+    return construct_unchecked(CompletionLogprobs, lists, set(names))

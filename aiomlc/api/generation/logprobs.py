@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "LONG_LOGPROBS",
     "FirstChoiceBuffer",
     "LogprobEntries",
     "LogprobsWriter",
@@ -33,6 +34,8 @@ _TOKEN_FIELDS = {*_TOP_FIELDS, "top_logprobs"}
 _MAX_TEXTS = 32_768  # Of a tokenizer, in 10 MB.
 _texts: WeakKeyDictionary[Tokenizer, dict[int, _TokenText]] = WeakKeyDictionary()
 
+#: With 20 alternatives each, so many tokens take about 5 milliseconds.
+LONG_LOGPROBS = 128
 #: Converts the log-probabilities of a prompt to the field `prompt_logprobs`.
 PromptWriter = Callable[[Iterable[TokenLogprob]], list[Any]]
 
@@ -97,7 +100,7 @@ class LogprobsWriter:
     def _text(self, token_id: int) -> _TokenText:
         text = self._texts.get(token_id)
         if text is None:
-            if len(self._texts) == _MAX_TEXTS:
+            if len(self._texts) >= _MAX_TEXTS:
                 self._texts.clear()
 
             text = self._texts[token_id] = _token_text(*self._tokenizer.describe(token_id))
@@ -112,6 +115,9 @@ class LogprobEntries:
     def __init__(self, writer: LogprobsWriter, tokens: Sequence[TokenLogprob]) -> None:
         self._writer = writer
         self._tokens = tokens
+
+    def __len__(self) -> int:
+        return len(self._tokens)
 
     def read(self) -> list[TokenEntry]:
         """Return the entries."""

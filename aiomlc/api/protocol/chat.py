@@ -22,6 +22,7 @@ __all__ = (
     "unread_logprobs",
 )
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Protocol, final
 
 from pydantic import Field
@@ -81,8 +82,14 @@ class TokenLogprob(TopLogprob):
 class UnreadEntries(Protocol):
     """The entries of `ChoiceLogprobs.content`, before they are objects."""
 
+    def __len__(self) -> int: ...
+
     def read(self) -> list[TokenLogprob]:
         """Return the entries."""
+        ...
+
+    def json(self) -> Iterator[bytes]:
+        """Return each entry as JSON."""
         ...
 
 

@@ -14,12 +14,14 @@ from collections import deque
 from collections.abc import Awaitable, Generator, Iterable
 from typing import Any, Final, Generic, TypeVar, final
 
+from anyio import CancelScope
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectStreamStatistics
 
 from aiomlc.api.streams.visible_names import hides
 from aiomlc.runtime.concurrency.misuse import explains
 from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 
 IS_A_STREAM: Final = "iterate over the chunks of the stream, or leave out stream=True"
 _Delta = TypeVar("_Delta")
@@ -57,6 +59,10 @@ class ChunkStream(ReceiveStream[_Chunk], Generic[_Delta, _Chunk]):
     def _delta_to_chunks(self, delta: _Delta) -> Iterable[_Chunk]:
         """Return the chunks of a delta; there may be none."""
 
+    def _is_large(self, _: _Delta) -> bool:
+        """Return whether the chunks of a delta take so long that a worker thread makes them."""
+        return False
+
     @abstractmethod
     def _cancel(self) -> None:
         """Cancel the request unless it has finished. Never blocks."""
@@ -71,9 +77,21 @@ class ChunkStream(ReceiveStream[_Chunk], Generic[_Delta, _Chunk]):
             await checkpoint()
 
         while not ready:
-            ready.extend(self._delta_to_chunks(await self._next_delta()))
+            delta = await self._next_delta()
+            if self._is_large(delta):
+                await self._convert_in_worker(delta)
+            else:
+                ready.extend(self._delta_to_chunks(delta))
 
         return ready.popleft()
+
+    async def _convert_in_worker(self, delta: _Delta) -> None:
+        # Shielded, because a reader may go on after it was cancelled, and nothing is lost.
+        with CancelScope(shield=True):
+            chunks = await run_in_worker(lambda _: list(self._delta_to_chunks(delta)))
+
+        if not self._is_closed:
+            self._ready.extend(chunks)
 
     async def receive_batch(self) -> list[_Chunk]:
         """Wait for a chunk and return all that are ready; an empty list means the end.
