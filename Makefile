@@ -142,10 +142,11 @@ NATIVE_TESTS = UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(BESIDE) \
 configure: $(VENV)/installed
 	$(CONFIGURE) -B $(NATIVE) >/dev/null
 
+NATIVE_HALVES = engine kernel
 native: configure
-	$(BESIDE) $(BIN)/cmake --build $(NATIVE) --target aiomlc_engine_tests aiomlc_kernel_tests
-	$(NATIVE_TESTS) $(NATIVE)/aiomlc_engine_tests
-	$(NATIVE_TESTS) --share $(KERNEL_SHARE) $(NATIVE)/aiomlc_kernel_tests
+	$(BESIDE) $(BIN)/cmake --build $(NATIVE) --target $(NATIVE_HALVES:%=aiomlc_%_tests)
+	$(if $(filter engine,$(NATIVE_HALVES)),$(NATIVE_TESTS) $(NATIVE)/aiomlc_engine_tests)
+	$(if $(filter kernel,$(NATIVE_HALVES)),$(NATIVE_TESTS) --share $(KERNEL_SHARE) $(NATIVE)/aiomlc_kernel_tests)
 	$(BIN)/python native/tests/check_isa_leaks.py $(NATIVE)/compile_commands.json
 
 # One directory for everything with these sanitizers: benchmarks/sanitized.sh builds there, too.

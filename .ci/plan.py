@@ -81,11 +81,14 @@ def plan(changed: Collection[str], share: int, sources: Mapping[str, str]) -> Pl
         share: From 0 to 7.
         sources: The text of each file of `native/src` by its path in `native`.
     """
+    needed = {
+        step: path
+        for pattern, names in reversed(RULES)
+        if (path := next((path for path in changed if re.search(pattern, path)), None)) is not None
+        for step in names
+    }
     steps = dict.fromkeys(EXPENSIVE[share].split(), f"share {share}")
-    for pattern, needed in RULES:
-        path = next((path for path in changed if re.search(pattern, path)), None)
-        for step in needed if path is not None else ():
-            steps.setdefault(step, f"{path} changed")
+    steps |= {step: f"{path} changed" for step, path in needed.items()}
 
     beside = ["native", "pytest", "lint-python", "docs", "tidy"]
     variables = [f"THOROUGH={share}/{SHARES}", f"KERNEL_SHARE={kernel_quarter(share)}/{QUARTERS}"]
@@ -93,6 +96,13 @@ def plan(changed: Collection[str], share: int, sources: Mapping[str, str]) -> Pl
     if halves:
         beside.append("native-sanitize")
         variables.append(f"HALVES={' '.join(halves)}")
+        # If only its turn calls for the sanitized half, the other build does not run the same.
+        plain = [
+            half
+            for half in ("engine", "kernel")
+            if half not in halves or f"{half}-sanitized" in needed
+        ]
+        variables.append(f"NATIVE_HALVES={' '.join(plain)}")
     whole = sorted({folder for pattern, folder in WHOLE if _matches(pattern, changed)})
     if whole:
         variables.append(f"PYTEST_ARGS={' '.join(f'--whole {folder}' for folder in whole)}")
