@@ -35,15 +35,15 @@ from starlette.types import Receive, Scope, Send
 from aiomlc import AsyncMLCEngine
 from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.api.streams.chunk_stream import ChunkStream
-from aiomlc.serve.admission import Admission
 from aiomlc.serve.context import Context
 from aiomlc.serve.endpoints.generation import CHAT, GenerationEndpoint
-from aiomlc.serve.event_encoder import ChatEventEncoder
-from aiomlc.serve.gate import Gate, RequestIds
+from aiomlc.serve.http.admission import Admission
+from aiomlc.serve.http.event_encoder import ChatEventEncoder
+from aiomlc.serve.http.gate import Gate, RequestIds
 from aiomlc.serve.models import to_registry
 from aiomlc.serve.options import ServerOptions
-from aiomlc.serve.server import ServerSettings, listen
-from aiomlc.serve.uvicorn_server import run_uvicorn
+from aiomlc.serve.servers.settings import ServerSettings, listen
+from aiomlc.serve.servers.uvicorn import run_uvicorn
 
 _PATH, _BARE_PATH = "/v1/chat/completions", "/bare"
 _FIELDS = {"messages": [{"role": "user", "content": "a"}], "stream": True}

@@ -41,9 +41,9 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
-from aiomlc.serve.fields import prepare_fields
-from aiomlc.serve.http_errors import HTTPError, to_http_error
-from aiomlc.serve.json_text import to_json
+from aiomlc.serve.http.fields import prepare_fields
+from aiomlc.serve.http.http_errors import HTTPError, to_http_error
+from aiomlc.serve.http.json_text import to_json
 from aiomlc.serve.models import ModelRegistry, Served, to_registry
 from aiomlc.serve.options import ServerOptions
 from aiomlc.validation.json_values import short_repr

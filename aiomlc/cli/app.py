@@ -12,21 +12,21 @@ from typing import Annotated
 
 import typer
 
-from aiomlc.cli.batch_command import batch
-from aiomlc.cli.bench_command import bench
-from aiomlc.cli.cache_command import cache_app
-from aiomlc.cli.chat_command import chat
-from aiomlc.cli.compile_command import compile_
-from aiomlc.cli.convert_command import convert
-from aiomlc.cli.doctor_command import doctor
-from aiomlc.cli.failures import exit_code_of
-from aiomlc.cli.gen_config_command import gen_config
+from aiomlc.cli.commands.batch import batch
+from aiomlc.cli.commands.bench import bench
+from aiomlc.cli.commands.cache import cache_app
+from aiomlc.cli.commands.chat import chat
+from aiomlc.cli.commands.compile import compile_
+from aiomlc.cli.commands.convert import convert
+from aiomlc.cli.commands.doctor import doctor
+from aiomlc.cli.commands.gen_config import gen_config
+from aiomlc.cli.commands.models import list_, pull, rm
+from aiomlc.cli.commands.plan import plan
+from aiomlc.cli.commands.serve import serve
+from aiomlc.cli.commands.show import show
 from aiomlc.cli.help import GroupedCommand, ProgramGroup
-from aiomlc.cli.models_command import list_, pull, rm
-from aiomlc.cli.plan_command import plan
-from aiomlc.cli.serve_command import serve
-from aiomlc.cli.show_command import show
-from aiomlc.cli.standard_streams import discard_output, prepare_streams, set_sigpipe_action
+from aiomlc.cli.terminal.failures import exit_code_of
+from aiomlc.cli.terminal.standard_streams import discard_output, prepare_streams, set_sigpipe_action
 from aiomlc.errors import AiomlcError
 
 app: typer.Typer = typer.Typer(

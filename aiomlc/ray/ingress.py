@@ -15,11 +15,11 @@ from aiomlc.errors import AiomlcError
 from aiomlc.ray.client import ReplicaClient
 from aiomlc.ray.exchange import AppRequest, ResponseBatch
 from aiomlc.ray.prefix import prefix_key
-from aiomlc.serve.disconnects import run_until_disconnect
 from aiomlc.serve.endpoints.generation import CHAT, COMPLETIONS, RESPONSES
-from aiomlc.serve.http_errors import HTTPError, error_response, to_http_error
+from aiomlc.serve.http.disconnects import run_until_disconnect
+from aiomlc.serve.http.http_errors import HTTPError, error_response, to_http_error
+from aiomlc.serve.http.request_body import read_body
 from aiomlc.serve.options import ServerOptions
-from aiomlc.serve.request_body import read_body
 
 _APIS = {
     "/v1/chat/completions": CHAT,

@@ -13,8 +13,8 @@ __all__ = (
 )
 
 from aiomlc.serve.app import Application, create_app
+from aiomlc.serve.clients.openai import openai_client
 from aiomlc.serve.models import Served
-from aiomlc.serve.openai_clients import openai_client
 from aiomlc.serve.options import ServerOptions
-from aiomlc.serve.routed_stream import RoutedStream
-from aiomlc.serve.router import Router
+from aiomlc.serve.routing.routed_stream import RoutedStream
+from aiomlc.serve.routing.router import Router

@@ -22,10 +22,10 @@ from starlette.types import Receive, Scope, Send
 
 from aiomlc.api.protocol.ignored import IgnoredFields
 from aiomlc.errors import AiomlcError, UnsupportedFieldError
-from aiomlc.serve.admission import Admission
 from aiomlc.serve.context import Context
-from aiomlc.serve.gate import Gate, RequestIds
-from aiomlc.serve.http_errors import HTTPError, error_response, to_http_error
+from aiomlc.serve.http.admission import Admission
+from aiomlc.serve.http.gate import Gate, RequestIds
+from aiomlc.serve.http.http_errors import HTTPError, error_response, to_http_error
 from aiomlc.serve.models import Served, to_registry
 from aiomlc.serve.options import ServerOptions
 from aiomlc.serve.routes import make_routes

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from aiomlc.api.protocol.ignored import IgnoredFields
-from aiomlc.serve.admission import Admission
+from aiomlc.serve.http.admission import Admission
 from aiomlc.serve.models import ModelRegistry
 from aiomlc.serve.options import ServerOptions
 

@@ -17,7 +17,7 @@ from aiomlc.api.protocol.model import Model
 from aiomlc.config import BUNDLED_NAME, ECHO, EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.concurrency.event_loop import spawn_system_task
-from aiomlc.serve.http_errors import HTTPError
+from aiomlc.serve.http.http_errors import HTTPError
 from aiomlc.validation.arguments import wrong_type
 from aiomlc.validation.json_values import safe_repr
 

@@ -11,7 +11,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import Case, GenerationMode
 
-from aiomlc.serve.openapi import openapi_document
+from aiomlc.serve.endpoints.openapi import openapi_document
 from tests.e2e.raw_http import Answer, assert_typed, exchange, request_of
 from tests.e2e.serve_process import ServerProcess, run_server
 

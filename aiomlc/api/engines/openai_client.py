@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
 # Imported by name when it is first used: a higher layer, whose packages are optional.
-_MODULE: Final = "aiomlc.serve.openai_clients"
+_MODULE: Final = "aiomlc.serve.clients.openai"
 _PACKAGES: Final = frozenset({"httpx2", "openai", "starlette"})
 _BETA: Final = "its methods are here, too: write `chat.completions.parse`"
 _CLOSE: Final = "write `terminate()`, or use `{}`"

@@ -12,9 +12,9 @@ from starlette.responses import Response
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.errors import EngineError
 from aiomlc.serve.context import Context
-from aiomlc.serve.http_errors import HTTPError
-from aiomlc.serve.json_text import json_response
-from aiomlc.serve.request_body import read_fields
+from aiomlc.serve.http.http_errors import HTTPError
+from aiomlc.serve.http.json_text import json_response
+from aiomlc.serve.http.request_body import read_fields
 
 
 @final

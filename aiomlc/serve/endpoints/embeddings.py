@@ -18,11 +18,11 @@ from aiomlc.api.protocol.embedding import (
 )
 from aiomlc.api.protocol.limits import check_input_size, parse_off_loop
 from aiomlc.serve.context import Context
-from aiomlc.serve.disconnects import run_until_disconnect
-from aiomlc.serve.fields import prepare_fields
-from aiomlc.serve.http_errors import HTTPError
-from aiomlc.serve.json_text import send_json, to_json
-from aiomlc.serve.request_body import read_fields
+from aiomlc.serve.http.disconnects import run_until_disconnect
+from aiomlc.serve.http.fields import prepare_fields
+from aiomlc.serve.http.http_errors import HTTPError
+from aiomlc.serve.http.json_text import send_json, to_json
+from aiomlc.serve.http.request_body import read_fields
 
 
 @final

@@ -20,17 +20,17 @@ from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.protocol.response_request import parse_response_request
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.serve.context import Context
-from aiomlc.serve.disconnects import run_until_disconnect
-from aiomlc.serve.event_encoder import (
+from aiomlc.serve.http.disconnects import run_until_disconnect
+from aiomlc.serve.http.event_encoder import (
     ChatEventEncoder,
     EventEncoder,
     ResponseEventEncoder,
     TextEventEncoder,
 )
-from aiomlc.serve.event_stream import send_events
-from aiomlc.serve.fields import prepare_fields
-from aiomlc.serve.json_text import send_json, to_json_in_turns
-from aiomlc.serve.request_body import read_fields
+from aiomlc.serve.http.event_stream import send_events
+from aiomlc.serve.http.fields import prepare_fields
+from aiomlc.serve.http.json_text import send_json, to_json_in_turns
+from aiomlc.serve.http.request_body import read_fields
 
 
 class _Request(Protocol):

@@ -30,12 +30,12 @@ from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.config import PAGE_SIZE
 from aiomlc.errors import BadRequestError
 from aiomlc.serve.context import Context
-from aiomlc.serve.disconnects import run_until_disconnect
 from aiomlc.serve.endpoints.generation import COMPLETIONS, GenerationAPI
-from aiomlc.serve.fields import prepare_fields
-from aiomlc.serve.http_errors import HTTPError
-from aiomlc.serve.json_text import json_response
-from aiomlc.serve.request_body import read_bytes, read_fields
+from aiomlc.serve.http.disconnects import run_until_disconnect
+from aiomlc.serve.http.fields import prepare_fields
+from aiomlc.serve.http.http_errors import HTTPError
+from aiomlc.serve.http.json_text import json_response
+from aiomlc.serve.http.request_body import read_bytes, read_fields
 
 RECEIVE_PATH: Final = "/microserving/receive_kv"
 _KEY_HEADER: Final = "x-microserving-key"

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from aiomlc.serve.http_errors import HTTPError
+from aiomlc.serve.http.http_errors import HTTPError
 
 _DIRECTORY = Path(__file__).parents[1] / "playground"
 _MEDIA_TYPES = {

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from aiomlc.api.protocol.model import ModelList
 from aiomlc.serve.context import Context
-from aiomlc.serve.json_text import json_response
+from aiomlc.serve.endpoints.openapi import openapi_document
+from aiomlc.serve.http.json_text import json_response
 from aiomlc.serve.metrics_text import metrics_text
-from aiomlc.serve.openapi import openapi_document
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -20,12 +20,12 @@ from aiomlc.api.protocol.completion import parse_completion_request
 from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.serve.context import Context
-from aiomlc.serve.disconnects import run_until_disconnect
-from aiomlc.serve.fields import prepare_fields
-from aiomlc.serve.http_errors import HTTPError
-from aiomlc.serve.json_text import json_response
+from aiomlc.serve.http.disconnects import run_until_disconnect
+from aiomlc.serve.http.fields import prepare_fields
+from aiomlc.serve.http.http_errors import HTTPError
+from aiomlc.serve.http.json_text import json_response
+from aiomlc.serve.http.request_body import read_fields
 from aiomlc.serve.models import ServedModel
-from aiomlc.serve.request_body import read_fields
 from aiomlc.validation.arguments import check_token_ids
 
 # The fields of a chat that change its prompt.

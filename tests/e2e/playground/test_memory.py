@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Dialog, FilePayload, Page, Route, expect
 
-from aiomlc.cli.conversation import load_conversation
+from aiomlc.cli.chat.conversation import load_conversation
 from tests.e2e.playground.open_page import (
     answers,
     ask,

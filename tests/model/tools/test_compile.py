@@ -26,8 +26,8 @@ from aiomlc import (
 )
 from aiomlc.cache import WEIGHTS
 from aiomlc.cache.maintenance import list_entries
-from aiomlc.cli.compile_command import parse_overrides
-from aiomlc.cli.failures import CommandError
+from aiomlc.cli.options.overrides import parse_overrides
+from aiomlc.cli.terminal.failures import CommandError
 from aiomlc.compiler import compile as compiler
 from aiomlc.compiler import read_library
 from aiomlc.runtime.loading.model_directory import find_model

@@ -15,9 +15,9 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.lowlevel import checkpoint
 
 from aiomlc import AsyncMLCEngine
-from aiomlc.cli.chat_session import ChatSession
-from aiomlc.cli.screen import Screen
-from aiomlc.cli.terminal_chat import TerminalChat
+from aiomlc.cli.chat.session import ChatSession
+from aiomlc.cli.chat.terminal_chat import TerminalChat
+from aiomlc.cli.terminal.screen import Screen
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.sampling_params import SamplingParams
 from aiomlc.testing import FakeCore, fake_model

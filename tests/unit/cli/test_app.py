@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 import aiomlc
 from aiomlc import AsyncMLCEngine, ModelLoadError
 from aiomlc.api.session.loader import Loader
-from aiomlc.cli import terminal_chat
 from aiomlc.cli.app import app
-from aiomlc.cli.screen import Screen
-from aiomlc.cli.tables import fit_table
+from aiomlc.cli.chat import terminal_chat
+from aiomlc.cli.terminal.screen import Screen
+from aiomlc.cli.terminal.tables import fit_table
 from aiomlc.config import BUNDLED_MODEL
 from aiomlc.testing import FakeCore, fake_loader
 from tests.unit.cli.scene import FakeTerminal

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from aiomlc import AiomlcError, AsyncMLCEngine
 from aiomlc.cli.app import app
-from aiomlc.cli.bench_load import Load, percentiles, run_load
+from aiomlc.cli.jobs.bench_load import Load, percentiles, run_load
 from aiomlc.serve import openai_client
 from aiomlc.testing import FakeCore, fake_loader
 

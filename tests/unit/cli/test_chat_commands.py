@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiomlc.cli.chat_commands import is_command
+from aiomlc.cli.chat.commands import is_command
 from aiomlc.testing import FakeCore
 from tests.unit.cli.scene import make_scene
 

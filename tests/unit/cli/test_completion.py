@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiomlc.cli.completion import complete_path
+from aiomlc.cli.terminal.completion import complete_path
 from tests.unit.cli.scene import make_scene
 
 

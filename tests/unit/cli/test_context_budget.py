@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from aiomlc.cli.context_budget import ContextBudget
+from aiomlc.cli.chat.context_budget import ContextBudget
 
 
 def test_nothing_is_forgotten_while_a_quarter_of_the_window_is_free() -> None:

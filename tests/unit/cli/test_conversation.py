@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aiomlc.cli.conversation import Conversation, Turn, load_conversation, save_conversation
-from aiomlc.cli.failures import CommandError
+from aiomlc.cli.chat.conversation import Conversation, Turn, load_conversation, save_conversation
+from aiomlc.cli.terminal.failures import CommandError
 
 TURNS = [Turn("Hi", "Hello!"), Turn("Wörter?", "Ja,\n\tviele. 日本")]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from aiomlc.cli.doctor_checks import (
+from aiomlc.cli.jobs.doctor_checks import (
     check_cores,
     check_huge_pages,
     check_processor,
     check_versions,
 )
-from aiomlc.cli.doctor_speed import measure_speed
+from aiomlc.cli.jobs.doctor_speed import measure_speed
 from aiomlc.runtime.native.platform import active_isa
 from tests.files import write_files
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiomlc.cli.figures import ResponseFigures
+from aiomlc.cli.terminal.figures import ResponseFigures
 
 
 @pytest.mark.parametrize(

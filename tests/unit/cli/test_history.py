@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiomlc.cli.history import History
+from aiomlc.cli.terminal.history import History
 
 
 def test_questions_are_loaded_as_they_were_appended(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import termios
 
 import pytest
 
-from aiomlc.cli.interruption import quiet_interrupts
+from aiomlc.cli.terminal.interruption import quiet_interrupts
 
 
 def local_modes(descriptor: int) -> int:

@@ -10,8 +10,8 @@ import pytest
 from anyio import create_task_group
 from anyio.lowlevel import checkpoint
 
-from aiomlc.cli.progress import ProgressLine
-from aiomlc.cli.status_line import StatusLine
+from aiomlc.cli.terminal.progress import ProgressLine
+from aiomlc.cli.terminal.status_line import StatusLine
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from tests.unit.cli.scene import FakeTerminal
 

@@ -11,9 +11,9 @@ from typing import TextIO
 
 import pytest
 
-from aiomlc.cli.failures import CommandError
-from aiomlc.cli.history import History
-from aiomlc.cli.question_input import TerminalInput, read_question
+from aiomlc.cli.terminal.failures import CommandError
+from aiomlc.cli.terminal.history import History
+from aiomlc.cli.terminal.question_input import TerminalInput, read_question
 from tests.unit.cli.scene import FakeTerminal
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from aiomlc.cli.failures import CommandError
-from aiomlc.cli.sampling_settings import (
+from aiomlc.cli.chat.sampling_settings import (
     check_parameters,
     describe_parameters,
     effective_value,
     parse_parameters,
 )
+from aiomlc.cli.terminal.failures import CommandError
 from aiomlc.errors import BadRequestError
 from aiomlc.sampling_params import PARAMETERS, SamplingParams
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiomlc.cli.screen import Screen
+from aiomlc.cli.terminal.screen import Screen
 from tests.unit.cli.scene import FakeTerminal
 
 
@@ -53,7 +53,7 @@ def test_an_empty_no_color_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_remarks_are_wrapped_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiomlc.cli.screen._width", lambda _: 12)
+    monkeypatch.setattr("aiomlc.cli.terminal.screen._width", lambda _: 12)
     notes = FakeTerminal(is_terminal=True)
     screen = Screen(notes, notes)
     screen.show("cannot read the file\n  indented")

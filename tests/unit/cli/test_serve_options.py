@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from aiomlc import BadRequestError
-from aiomlc.cli import serve_process
 from aiomlc.cli.app import app
-from aiomlc.cli.serve_options import EngineOptions
-from aiomlc.cli.serve_process import ServeSettings
+from aiomlc.cli.jobs import serve as serve_process
+from aiomlc.cli.jobs.serve import ServeSettings
+from aiomlc.cli.options.serve import EngineOptions
 
 SettingsOf: TypeAlias = Callable[..., ServeSettings]
 

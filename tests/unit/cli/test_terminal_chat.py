@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aiomlc.api.protocol.chat import ChatCompletionChunk
-from aiomlc.cli import chat_session
+from aiomlc.cli.chat import session as chat_session
 from aiomlc.errors import EngineDeadError
 from aiomlc.sampling_params import SequenceOptions
 from aiomlc.testing import FakeCore
@@ -172,7 +172,7 @@ def test_an_answer_that_is_stopped_before_its_figures_has_none(
 
 def test_the_prefill_of_a_long_prompt_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("aiomlc.cli.chat_session._STATUS_DELAY_SECONDS", 0)
+    monkeypatch.setattr("aiomlc.cli.chat.session._STATUS_DELAY_SECONDS", 0)
     core = FakeCore(["Hi!"], hand_stepped=True)
     with make_scene(core) as scene, ThreadPoolExecutor(1) as threads:
         scene.output = FakeTerminal(is_terminal=True)

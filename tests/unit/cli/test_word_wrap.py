@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from aiomlc.cli.word_wrap import WordWrapper
+from aiomlc.cli.terminal.word_wrap import WordWrapper
 
 
 def wrap(text: str, width: int, size: int = 1) -> str:

@@ -18,7 +18,7 @@ from aiomlc.ray.exchange import AppExchange, AppRequest, ResponseBatch
 from aiomlc.ray.failures import to_library_error
 from aiomlc.ray.ingress import Ingress
 from aiomlc.serve import ServerOptions, create_app
-from aiomlc.serve.http_errors import HTTPError
+from aiomlc.serve.http.http_errors import HTTPError
 from aiomlc.testing import FakeCore, fake_loader
 from tests.unit.serve.asgi import CHAT, ManualRequest, events_of, http_client, lifespan, text_of
 

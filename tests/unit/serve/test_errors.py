@@ -30,8 +30,9 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.loading.loaded_model import LoadedModel
-from aiomlc.serve import ServerOptions, create_app, http_errors, memory, request_body
-from aiomlc.serve.http_errors import to_http_error
+from aiomlc.serve import ServerOptions, create_app
+from aiomlc.serve.http import http_errors, memory, request_body
+from aiomlc.serve.http.http_errors import to_http_error
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
 from tests.unit.serve.asgi import CHAT, ManualRequest, events_of, http_client, serving
 

@@ -13,8 +13,8 @@ import pytest
 import trio
 from starlette.types import Receive, Scope, Send
 
-from aiomlc.serve.hypercorn_server import run_hypercorn
-from aiomlc.serve.server import ServerSettings, listen
+from aiomlc.serve.servers.hypercorn import run_hypercorn
+from aiomlc.serve.servers.settings import ServerSettings, listen
 
 _CLIENTS = 200
 _REQUEST = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from aiomlc import AsyncMLCEngine
-from aiomlc.serve.json_text import is_long, to_json, to_json_in_turns
+from aiomlc.serve.http.json_text import is_long, to_json, to_json_in_turns
 
 PROMPT = "fox " * 150
 FIELDS: list[dict[str, Any]] = [

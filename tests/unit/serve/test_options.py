@@ -9,7 +9,7 @@ import pytest
 
 from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig
 from aiomlc.serve import Served, ServerOptions, create_app
-from aiomlc.serve.api_keys import read_api_keys
+from aiomlc.serve.http.api_keys import read_api_keys
 from aiomlc.serve.models import to_registry
 from aiomlc.testing import FakeCore, fake_loader
 

@@ -16,7 +16,7 @@ from starlette.types import Message
 from aiomlc import AsyncMLCEngine, EngineConfig
 from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.serve import ServerOptions, create_app
-from aiomlc.serve.event_encoder import ChatEventEncoder, TextEventEncoder
+from aiomlc.serve.http.event_encoder import ChatEventEncoder, TextEventEncoder
 from aiomlc.testing import FakeCore, fake_loader
 from tests.e2e.waiting import wait_until
 from tests.unit.serve.asgi import (

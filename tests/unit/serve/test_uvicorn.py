@@ -11,8 +11,8 @@ import pytest
 from anyio import Event, create_task_group, to_thread
 from starlette.types import Receive, Scope, Send
 
-from aiomlc.serve.server import ServerSettings, listen
-from aiomlc.serve.uvicorn_server import run_uvicorn
+from aiomlc.serve.servers.settings import ServerSettings, listen
+from aiomlc.serve.servers.uvicorn import run_uvicorn
 from tests.e2e.raw_http import read_all
 
 PARTS = (b"first", b"", b"x" * 300_000, b"0\r\n\r\n", b"last")

@@ -242,7 +242,7 @@ def test_without_a_terminal_the_removal_must_be_confirmed_by_an_option(cache: Pa
 def test_at_a_terminal_the_removal_is_asked_for(
     cache: Path, monkeypatch: pytest.MonkeyPatch, answer: str, number: int
 ) -> None:
-    monkeypatch.setattr("aiomlc.cli.models_command._is_terminal", lambda: True)
+    monkeypatch.setattr("aiomlc.cli.commands.models._is_terminal", lambda: True)
 
     result = CliRunner().invoke(app, ["rm", "ada/llama"], input=f"{answer}\n")
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from aiomlc.cli.compile_command import parse_overrides
+from aiomlc.cli.options.overrides import parse_overrides
 from mlc_llm.interface.serve import serve
 
 # Settings of --overrides that have another name in `EngineConfig`.

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 
 from aiomlc.serve import ServerOptions, create_app
-from aiomlc.serve.server import ServerSettings, listen
-from aiomlc.serve.server import serve as run
+from aiomlc.serve.servers.run import serve as run
+from aiomlc.serve.servers.settings import ServerSettings, listen
 from mlc_llm.serve.config import EngineConfig
 from mlc_llm.serve.embedding_engine import AsyncEmbeddingEngine
 from mlc_llm.serve.engine import AsyncMLCEngine

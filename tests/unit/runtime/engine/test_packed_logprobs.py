@@ -18,7 +18,7 @@ from aiomlc.api.protocol.chat import ChatCompletionChunk, ChoiceLogprobs, unread
 from aiomlc.runtime.engine.core_protocol import Record, TokenLogprob
 from aiomlc.runtime.engine.packed_logprobs import PackedLogprobs, join_logprobs
 from aiomlc.runtime.engine.stream import Mailbox
-from aiomlc.serve.json_text import to_json, to_json_in_turns
+from aiomlc.serve.http.json_text import to_json, to_json_in_turns
 from aiomlc.testing import FakeCore, fake_model
 
 pytestmark = pytest.mark.timeout(20)

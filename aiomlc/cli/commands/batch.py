@@ -1,0 +1,78 @@
+"""The command `aiomlc batch`."""
+
+from __future__ import annotations
+
+__all__ = ("batch",)
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from aiomlc.cli.options.common import (
+    Debug,
+    KVCacheDtype,
+    Model,
+    NamedModel,
+    Quantization,
+    one_model,
+)
+from aiomlc.cli.terminal.failures import CommandError, report_failures
+from aiomlc.config import EngineConfig, Mode
+
+
+def batch(  # noqa: PLR0913 - one parameter per option.
+    requests: Annotated[
+        Path, typer.Argument(metavar="REQUESTS", help="Requests in OpenAI's batch format.")
+    ],
+    answers: Annotated[Path, typer.Argument(metavar="ANSWERS", help="Where answers are appended.")],
+    model: Model = None,
+    *,
+    named_model: NamedModel = None,
+    embedding_model: Annotated[
+        str | None, typer.Option(help="An encoder; requests then name their model.")
+    ] = None,
+    max_in_flight: Annotated[
+        int | None, typer.Option(help="Concurrent requests; by default 64.", min=1)
+    ] = None,
+    mode: Annotated[Mode, typer.Option(help="The preset of default sizes.")] = "local",
+    quantization: Quantization = None,
+    kv_cache_dtype: KVCacheDtype = "auto",
+    max_num_sequence: Annotated[int | None, typer.Option(help="The maximum batch size.")] = None,
+    backend: Annotated[Literal["asyncio", "trio"], typer.Option(help="The event loop.")] = (
+        "asyncio"
+    ),
+    debug: Debug = False,
+) -> None:
+    """Answer a file of requests, or the rest of it."""
+    with report_failures(debug=debug):
+        fields: dict[str, Any] = {
+            "mode": mode,
+            "quantization": quantization,
+            "kv_cache_dtype": kv_cache_dtype,
+            "max_num_sequence": max_num_sequence,
+        }
+        try:
+            # Imported here because the import of the engine would slow down --help.
+            from aiomlc.cli.jobs.batch import BatchSettings, run_batch_process
+        except ModuleNotFoundError as error:
+            if error.name != "starlette":
+                raise
+
+            raise CommandError(
+                "the package starlette is missing: pip install 'aiomlc[serve]'"
+            ) from error
+
+        code = run_batch_process(
+            BatchSettings(
+                requests=requests,
+                answers=answers,
+                model=one_model(model, named_model),
+                embedding_model=embedding_model,
+                max_in_flight=max_in_flight,
+                config=EngineConfig(**fields),
+                backend=backend,
+            )
+        )
+        if code:
+            raise typer.Exit(code)

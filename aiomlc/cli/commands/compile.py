@@ -1,0 +1,55 @@
+"""The command `aiomlc compile`."""
+
+from __future__ import annotations
+
+__all__ = ("compile_",)
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aiomlc.cli.options.common import Debug, Quantization
+from aiomlc.cli.options.overrides import parse_overrides
+from aiomlc.cli.terminal.failures import report_failures
+
+
+def compile_(  # noqa: PLR0913 - one parameter per option.
+    model: Annotated[
+        str, typer.Argument(help="A model's directory, or a repository.", metavar="MODEL")
+    ],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    quantization: Quantization = None,
+    model_type: Annotated[str, typer.Option(help="The architecture.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    opt: Annotated[str, typer.Option(help="O0 to O3, which are the same here.")] = "O2",
+    overrides: Annotated[
+        str,
+        typer.Option(
+            help="Settings of the engine: 'sliding_window_size=1024;kv_cache_dtype=int8'."
+        ),
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Compile a model's library ahead of time, for --model-lib."""
+    with report_failures(debug=debug):
+        from aiomlc.cli.jobs.tool_runner import run_tool
+        from aiomlc.tools.compile_library import compile_model
+
+        values = parse_overrides(overrides)
+        path = run_tool(
+            lambda show: compile_model(
+                model,
+                output,
+                quantization=quantization,
+                model_type=model_type,
+                device=device,
+                opt=opt,
+                overrides=values,
+                force=force,
+                on_progress=show,
+            )
+        )
+        typer.echo(f"wrote {path}")

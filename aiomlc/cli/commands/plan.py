@@ -1,0 +1,72 @@
+"""The command `aiomlc plan`."""
+
+from __future__ import annotations
+
+__all__ = ("plan",)
+
+import sys
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from aiomlc.cli.options.common import (
+    Debug,
+    KVCacheDtype,
+    Model,
+    NamedModel,
+    Quantization,
+    one_model,
+)
+from aiomlc.cli.terminal.failures import report_failures
+from aiomlc.config import EngineConfig
+
+
+def plan(  # noqa: PLR0913 - one parameter per option.
+    model: Model = None,
+    *,
+    named_model: NamedModel = None,
+    mode: Annotated[str, typer.Option(help="local, interactive or server.")] = "local",
+    quantization: Quantization = None,
+    kv_cache_dtype: KVCacheDtype = "auto",
+    max_num_sequence: Annotated[int | None, typer.Option(help="The maximum batch size.")] = None,
+    max_total_sequence_length: Annotated[
+        int | None, typer.Option(help="The KV cache's capacity in tokens.")
+    ] = None,
+    max_single_sequence_length: Annotated[
+        int | None, typer.Option(help="The maximum length of a prompt with its completion.")
+    ] = None,
+    gpu_memory_utilization: Annotated[
+        float | None, typer.Option(help="The fraction of the free memory to use.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Print a model's memory plan without loading the model."""
+    fields: dict[str, Any] = {
+        "mode": mode,
+        "quantization": quantization,
+        "kv_cache_dtype": kv_cache_dtype,
+        "max_num_sequence": max_num_sequence,
+        "max_total_sequence_length": max_total_sequence_length,
+        "max_single_sequence_length": max_single_sequence_length,
+        "gpu_memory_utilization": gpu_memory_utilization,
+    }
+    with report_failures(debug=debug):
+        # Imported here because the imports would slow down --help.
+        from aiomlc.api.engines.planning import plan_memory
+
+        config = EngineConfig(**fields)
+        model = one_model(model, named_model)
+        if model is not None:
+            _download(model)
+        typer.echo(plan_memory(model, mode=config.mode or "local", engine_config=config))
+
+
+def _download(model: str) -> None:
+    """Download a model that is a repository of the hub, unless it is cached."""
+    import anyio
+
+    from aiomlc.cli.terminal.progress import with_progress
+    from aiomlc.runtime.loading.model_directory import fetch_model
+
+    anyio.run(with_progress, sys.stderr, partial(fetch_model, model))

@@ -1,0 +1,153 @@
+"""The process of `aiomlc serve`."""
+
+from __future__ import annotations
+
+__all__ = ("ServeSettings", "make_engines", "run_server")
+
+import gc
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from socket import socket
+
+import anyio
+
+from aiomlc.api.engines.async_engine import AsyncMLCEngine
+from aiomlc.cli.options.serve import AccessOptions, EngineOptions, LimitOptions, ListenOptions
+from aiomlc.cli.terminal.failures import CommandError
+from aiomlc.cli.terminal.progress import with_progress
+from aiomlc.cli.terminal.standard_streams import write_error
+from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.serve import Application, ServerOptions, create_app
+from aiomlc.serve.models import last_part, model_name
+from aiomlc.serve.servers.run import serve
+from aiomlc.serve.servers.settings import ServerSettings, listen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """What the command line says."""
+
+    model: str | None
+    listen: ListenOptions
+    engines: EngineOptions
+    access: AccessOptions
+    limits: LimitOptions
+
+    def server_options(self) -> ServerOptions:
+        """Return the options of the application."""
+        encoder = self.engines.embedding_model
+        return ServerOptions(
+            load=self.engines.load,
+            embedding_model=None if encoder is None else last_part(encoder),
+            **self.access.fields(self.listen.hosts),
+            **self.limits.fields(),
+        )
+
+    def server_settings(self) -> ServerSettings:
+        """Return the settings of the server.
+
+        Raises:
+            CommandError: If the server does not run on the event loop.
+        """
+        self.listen.check()
+        return ServerSettings(
+            host=self.listen.host,
+            port=self.listen.port,
+            server=self.listen.server,
+            access_log=self.listen.access_log,
+            quiet_paths=self.listen.quiet_paths,
+            header_timeout=self.limits.header_timeout,
+            max_header_size=self.limits.max_header_size,
+            drain_timeout=self.limits.drain_timeout,
+        )
+
+
+def run_server(settings: ServeSettings) -> None:
+    """Serve until a signal.
+
+    Raises:
+        AiomlcError: If an option is invalid, the address cannot be listened on, or a model cannot
+            be opened.
+    """
+    options, server = settings.server_options(), settings.server_settings()
+    if not options.api_keys and settings.listen.hosts == ():
+        write_error(f"warning: {server.host} is not a loopback address, and no API key is set")
+
+    with closing(_listen(server)) as bound:
+        anyio.run(_run, settings, options, server, bound, backend=settings.listen.backend)
+
+
+def _listen(settings: ServerSettings) -> socket:
+    try:
+        return listen(settings)
+    except OSError as error:
+        reason = error.strerror or error
+        raise CommandError(
+            f"cannot listen on {settings.host} port {settings.port}: {reason}"
+        ) from error
+
+
+async def _run(
+    settings: ServeSettings, options: ServerOptions, server: ServerSettings, bound: socket
+) -> None:
+    app = await with_progress(sys.stderr, partial(_open, settings, options))
+    try:
+        host, port = bound.getsockname()[:2]
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        write_error(f"OpenAI's API: {address}/v1" + (f", page: {address}" * options.playground))
+        # What exists now stays, and a full garbage collection need not look at it: it delayed every
+        # response by up to 50 ms.
+        gc.collect()
+        gc.freeze()
+        await serve(app, server, bound)
+    finally:
+        app.terminate()
+
+
+async def _open(
+    settings: ServeSettings, options: ServerOptions, on_progress: Callable[[LoadProgress], None]
+) -> Application:
+    app = create_app(make_engines(settings.model, settings.engines, on_progress), options)
+    if options.load == "start":
+        await app.open()
+
+    return app
+
+
+def make_engines(
+    model: str | None, options: EngineOptions, on_progress: Callable[[LoadProgress], None]
+) -> dict[str, AsyncMLCEngine]:
+    """Return the engines by the names of their models; nothing is opened.
+
+    Raises:
+        AiomlcError: If an option is invalid, or two models have the same name.
+    """
+    config = options.engine_config()
+    make = partial(
+        AsyncMLCEngine, device=options.device, mode=options.mode, on_progress=on_progress
+    )
+    first = make(
+        model,
+        model_lib=options.model_lib,
+        engine_config=config,
+        enable_tracing=options.enable_tracing,
+    )
+    engines = {options.served_model_name or model_name(first): first}
+    others = [
+        (name, make(other, engine_config=replace(config, additional_models=())))
+        for name, other in options.named_models()
+    ]
+    if options.embedding_model is not None:
+        encoder = make(options.embedding_model, model_lib=options.embedding_model_lib)
+        others.append((model_name(encoder), encoder))
+
+    for name, engine in others:
+        if name in engines:
+            raise CommandError(f"two models have the name {name!r}")
+
+        engines[name] = engine
+
+    return engines

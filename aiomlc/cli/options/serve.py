@@ -1,0 +1,269 @@
+"""The options of `aiomlc serve`, as records, and what they say about engines and the server."""
+
+from __future__ import annotations
+
+__all__ = ("AccessOptions", "EngineOptions", "LimitOptions", "ListenOptions")
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from aiomlc.cli.options.common import KVCacheDtype, Quantization
+from aiomlc.cli.options.overrides import parse_overrides
+from aiomlc.cli.terminal.failures import CommandError
+from aiomlc.config import EngineConfig, Mode
+from aiomlc.validation.suggestions import ENGINE_SYNONYMS, suggest
+
+# MLC LLM's names in --overrides whose fields have another name.
+_OVERRIDES = {
+    "context_window_size": "max_single_sequence_length",
+    "max_total_seq_length": "max_total_sequence_length",
+}
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_MIB = 2**20
+
+
+def _option(help_text: str, panel: str | None = None, **settings: Any) -> Any:  # noqa: ANN401
+    return typer.Option(help=help_text, rich_help_panel=panel, **settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenOptions:
+    """Where and with what the server listens."""
+
+    host: Annotated[str, _option("The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, _option("The port; 0 for any.", min=0, max=65535)] = 8000
+    server: Annotated[Literal["uvicorn", "hypercorn"], _option("The ASGI server.")] = "uvicorn"
+    backend: Annotated[
+        Literal["asyncio", "trio"], _option("The event loop; trio needs hypercorn.")
+    ] = "asyncio"
+    access_log: Annotated[bool, _option("Log each request.")] = True
+    disable_access_log_for_endpoints: Annotated[
+        str | None, _option("Paths whose requests are not logged: /health,/metrics,/ready.")
+    ] = None
+
+    def check(self) -> None:
+        """Require a server that runs on the event loop.
+
+        Raises:
+            CommandError: If it does not.
+        """
+        if self.backend == "trio" and self.server == "uvicorn":
+            raise CommandError("--backend trio needs --server hypercorn: uvicorn needs asyncio")
+
+    @property
+    def quiet_paths(self) -> frozenset[str]:
+        """The paths of `--disable-access-log-for-endpoints`.
+
+        Raises:
+            CommandError: If the list is malformed.
+        """
+        name = "--disable-access-log-for-endpoints"
+        return frozenset(_parse_list(name, self.disable_access_log_for_endpoints))
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The default of `--allowed-hosts`."""
+        return _LOOPBACK_HOSTS if self.host in _LOOPBACK else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How the models are opened."""
+
+    served_model_name: Annotated[str | None, _option("The name of MODEL for clients.")] = None
+    embedding_model: Annotated[str | None, _option("An encoder, for embeddings.")] = None
+    embedding_model_lib: Annotated[str | None, _option("The library of the encoder.")] = None
+    add_model: Annotated[
+        list[str] | None, _option("Another model, as NAME=MODEL; may be repeated.")
+    ] = None
+    load: Annotated[
+        Literal["start", "demand"], _option("Open models at the start, or by a first request.")
+    ] = "start"
+    device: Annotated[Literal["auto", "cpu"], _option("The device.", "Engine")] = "auto"
+    mode: Annotated[Mode, _option("The preset of default sizes.", "Engine")] = "local"
+    model_lib: Annotated[
+        str | None, _option("A library that `aiomlc compile` has written.", "Engine")
+    ] = None
+    quantization: Quantization = None
+    kv_cache_dtype: KVCacheDtype = "auto"
+    additional_models: Annotated[
+        list[str] | None, _option("The draft model, for small_draft.", "Engine")
+    ] = None
+    speculative_mode: Annotated[
+        str, _option("disable, prompt_lookup or small_draft.", "Engine")
+    ] = "disable"
+    prefix_cache_mode: Annotated[str, _option("radix or disable.", "Engine")] = "radix"
+    prefill_mode: Annotated[str, _option("hybrid or chunked.", "Engine")] = "hybrid"
+    overrides: Annotated[
+        str,
+        _option("Settings: 'max_num_sequence=16;context_window_size=4096'.", "Engine"),
+    ] = ""
+    enable_tracing: Annotated[
+        bool, _option("Record events, for /debug/dump_event_trace.", "Engine")
+    ] = False
+
+    def named_models(self) -> list[tuple[str, str]]:
+        """Return the names and models of `--add-model`.
+
+        Raises:
+            CommandError: If one is not `NAME=MODEL`.
+        """
+        pairs: list[tuple[str, str]] = []
+        for text in self.add_model or ():
+            name, _, model = text.partition("=")
+            if not name or not model:
+                raise CommandError(f"--add-model must be NAME=MODEL, got {text!r}")
+
+            pairs.append((name, model))
+
+        return pairs
+
+    def engine_config(self) -> EngineConfig:
+        """Return the configuration of the engine of MODEL.
+
+        Raises:
+            CommandError: If a setting in `--overrides` is unknown or has no value.
+            BadRequestError: If a value is invalid.
+        """
+        values: dict[str, Any] = {
+            "additional_models": tuple(self.additional_models or ()),
+            "kv_cache_dtype": self.kv_cache_dtype,
+            "prefill_mode": self.prefill_mode,
+            "prefix_cache_mode": self.prefix_cache_mode,
+            "quantization": self.quantization,
+            "speculative_mode": self.speculative_mode,
+        }
+        for name, value in parse_overrides(self.overrides).items():
+            field = _OVERRIDES.get(name, name)
+            if field not in EngineConfig.__dataclass_fields__:
+                known = EngineConfig.__dataclass_fields__
+                hint = suggest(name, known, synonyms=ENGINE_SYNONYMS)
+                hint = hint or f"; known: {', '.join(known)}"
+                raise CommandError(f"--overrides has no setting {name!r}{hint}")
+
+            values[field] = _as_number(value)
+
+        return EngineConfig(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessOptions:
+    """Who may use the server, and for what."""
+
+    api_key: Annotated[
+        str | None, _option("The API key; AIOMLC_API_KEY hides it from other users.", "Access")
+    ] = None
+    api_key_file: Annotated[Path | None, _option("A file with one API key per line.", "Access")] = (
+        None
+    )
+    allow_origins: Annotated[
+        str | None, _option("Origins of web pages that may use it (CORS).", "Access")
+    ] = None
+    allow_methods: Annotated[str | None, _option("Methods for these pages.", "Access")] = None
+    allow_headers: Annotated[str | None, _option("Headers for these pages.", "Access")] = None
+    allow_credentials: Annotated[
+        bool, typer.Option("--allow-credentials", help="Cookies.", rich_help_panel="Access")
+    ] = False
+    allowed_hosts: Annotated[
+        str | None,
+        _option("Accepted Host headers, or *; by default any unless on loopback.", "Access"),
+    ] = None
+    enable_debug: Annotated[bool, _option("Allow debug_config and /debug.", "Access")] = False
+    microserving_peers: Annotated[
+        str | None,
+        _option("Servers (http://HOST:PORT) that exchange keys and values with this.", "Access"),
+    ] = None
+    microserving_key: Annotated[
+        str | None, _option("Their common secret; or AIOMLC_MICROSERVING_KEY.", "Access")
+    ] = None
+    playground: Annotated[bool, _option("Serve the playground at /.", "Access")] = True
+
+    def fields(self, default_hosts: tuple[str, ...]) -> dict[str, Any]:
+        """Return the fields of `ServerOptions`; keys are also those of the environment.
+
+        Raises:
+            CommandError: If a list is malformed.
+            BadRequestError: If the file of keys cannot be read.
+        """
+        from aiomlc.serve.http.api_keys import read_api_keys
+
+        hosts = _parse_list("--allowed-hosts", self.allowed_hosts, default_hosts)
+        return {
+            "api_keys": read_api_keys(self.api_key, self.api_key_file, os.environ),
+            "allow_origins": _parse_list("--allow-origins", self.allow_origins),
+            "allow_methods": _parse_list("--allow-methods", self.allow_methods, ("*",)),
+            "allow_headers": _parse_list("--allow-headers", self.allow_headers, ("*",)),
+            "allow_credentials": self.allow_credentials,
+            "allowed_hosts": () if hosts == ("*",) else hosts,
+            "enable_debug": self.enable_debug,
+            "microserving_peers": _parse_list("--microserving-peers", self.microserving_peers),
+            "microserving_key": self.microserving_key or os.environ.get("AIOMLC_MICROSERVING_KEY"),
+            "playground": self.playground,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """The limits of the server."""
+
+    max_body_size: Annotated[int, _option("Bytes of a request.", "Limits")] = 8 * _MIB
+    max_prompt_length: Annotated[
+        int | None, _option("Characters or token ids of all texts of a request.", "Limits")
+    ] = None
+    max_choices: Annotated[int, _option("Choices of a request (n).", "Limits")] = 16
+    max_inputs: Annotated[int, _option("Inputs of a request for embeddings.", "Limits")] = 2048
+    max_requests: Annotated[int, _option("Concurrent requests.", "Limits")] = 1024
+    max_requests_per_key: Annotated[
+        int | None, _option("Concurrent requests with one API key.", "Limits")
+    ] = None
+    max_header_size: Annotated[int, _option("Bytes of the headers.", "Limits")] = 64 * 2**10
+    header_timeout: Annotated[float, _option("Seconds to receive the headers.", "Limits")] = 10.0
+    body_timeout: Annotated[float, _option("Seconds to receive a body.", "Limits")] = 30.0
+    write_timeout: Annotated[float, _option("Seconds for a client to read.", "Limits")] = 120.0
+    ping_interval: Annotated[
+        float, _option("Seconds of silence between comments in a stream.", "Limits")
+    ] = 15.0
+    drain_timeout: Annotated[
+        float, _option("Seconds for the running requests after SIGTERM.", "Limits")
+    ] = 60.0
+    ignore_unsupported_fields: Annotated[
+        bool, _option("Ignore fields that are not supported.", "Limits")
+    ] = False
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of `ServerOptions`."""
+        of_server = ("max_header_size", "header_timeout", "drain_timeout")
+        return {name: value for name, value in vars(self).items() if name not in of_server}
+
+
+def _as_number(value: int | str) -> int | float | str:
+    try:
+        return value if isinstance(value, int) else float(value)
+    except ValueError:
+        return value
+
+
+def _parse_list(option: str, text: str | None, default: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the strings of an option: a JSON list, as MLC LLM's, or text with commas."""
+    if text is None:
+        return tuple(default)
+
+    if not text.lstrip().startswith("["):
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise CommandError(f"{option} is not a JSON list: {error}") from error
+
+    if not all(isinstance(value, str) for value in values):
+        raise CommandError(f"{option} must be a list of strings, got {text!r}")
+
+    return tuple(values)
