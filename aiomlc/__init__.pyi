@@ -6,8 +6,8 @@ from .api.engines.planning import plan_memory as plan_memory
 from .api.json_ffi.engine import JSONFFIEngine as JSONFFIEngine
 from .api.step.engine import SyncMLCEngine as SyncMLCEngine
 from .config import EngineConfig as EngineConfig
-from .runtime.loading.loaded_model import LoadProgress as LoadProgress
 from .runtime.loading.memory_plan import MemoryPlan as MemoryPlan
+from .runtime.loading.progress import LoadProgress as LoadProgress
 
 # isort: split
 # Models

@@ -28,7 +28,8 @@ from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.session.loader import Loader, ModelPath
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.engine.core_protocol import Core
-from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.mock.core import FakeCore
 from aiomlc.runtime.mock.encoder import FakeEncoder, fake_encoder
 from aiomlc.runtime.mock.model import fake_model

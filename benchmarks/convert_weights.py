@@ -16,8 +16,10 @@ from typing import Any
 import anyio
 import numpy as np
 
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.runtime.native.library import load_native
 from aiomlc.weights import map_weights, prepare_weights
+from aiomlc.weights.formats.directory import read_source
 
 COLS, ROWS = 2048, 5632
 
@@ -52,7 +54,10 @@ async def measure(directory: Path, options: argparse.Namespace) -> str:
     for _ in range(2):
         start = time.perf_counter()
         weights = await prepare_weights(
-            directory, params, quantization=options.format, num_threads=options.threads
+            read_source(ConfigFiles(directory)),
+            params,
+            quantization=options.format,
+            num_threads=options.threads,
         )
         map_weights(weights.path, weights.nbytes, weights.params)
         seconds.append(time.perf_counter() - start)

@@ -20,6 +20,7 @@ import numpy as np
 
 from aiomlc import EngineConfig
 from aiomlc.config import KVCacheType
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 
@@ -39,7 +40,14 @@ def logits_with(kv_cache_dtype: KVCacheType, arguments: argparse.Namespace) -> N
         max_total_sequence_length=arguments.tokens,
     )
     directory = find_model(arguments.model)
-    opened = anyio.run(open_native, directory, "auto", "local", config, lambda _: None)
+    opened = anyio.run(
+        open_native,
+        ModelFacts(directory, config.quantization),
+        "auto",
+        "local",
+        config,
+        lambda _: None,
+    )
     prompt = random.Random(0).choices(range(opened.vocab_size), k=arguments.tokens)
     size = arguments.tokens // arguments.positions
     model = opened.native

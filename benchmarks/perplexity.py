@@ -25,6 +25,7 @@ import anyio
 
 from aiomlc import AsyncMLCEngine, EngineConfig
 from aiomlc.config import BUNDLED_MODEL, KVCacheType
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
@@ -67,7 +68,7 @@ def mean_logprob_in_float32(prompts: list[list[int]], directory: Path) -> float:
 
 def held_out_dialogues(num_dialogues: int) -> list[str]:
     """Return held-out dialogues as the model reads them, each ending with an accepted answer."""
-    template = ChatTemplate.load(BUNDLED_MODEL)
+    template = ChatTemplate.load(ConfigFiles(BUNDLED_MODEL))
     assert template is not None, "the bundled model has a chat template"
     lines = gzip.decompress(_HELD_OUT.read_bytes()).decode("utf-8").splitlines()
     cases = [case for case in map(json.loads, lines) if case.get("accept")]

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiomlc import EngineConfig
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.tools.convert import convert_weights
@@ -102,7 +103,14 @@ async def _convert(model: Path, output: Path, name: str, options: dict[str, Any]
 
 def _logits(model: Path, prompt: list[int], config: EngineConfig) -> NDArray[np.float32]:
     """Return the logits after each token, `[len(prompt), vocabulary]`."""
-    opened = anyio.run(open_native, find_model(model), "auto", "local", config, lambda _: None)
+    opened = anyio.run(
+        open_native,
+        ModelFacts(find_model(model), config.quantization),
+        "auto",
+        "local",
+        config,
+        lambda _: None,
+    )
     opened.native.add_sequence(0)
     return np.concatenate([opened.native.forward([(0, [token])]) for token in prompt])
 

@@ -20,7 +20,7 @@ from aiomlc.compiler.quantization import quantization_of
 from aiomlc.errors import CompileError, ModelLoadError
 from aiomlc.workers.process import read_messages, worker_process
 
-OnProgress = Callable[[CompileProgress], None]
+OnProgress = Callable[[CompileProgress], object]
 
 _STDERR_NAME = "stderr"
 _STDERR_LINES = 20

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from aiomlc.gguf.architectures import Architecture, find_architecture
 from aiomlc.gguf.container import tensor_error
@@ -39,6 +40,9 @@ class ModelConfigFields:
     tensors: Mapping[str, Path]  #: The files of those of the names that are names of tensors.
 
 
+_known: WeakKeyDictionary[GGUFModel, ModelConfigFields] = WeakKeyDictionary()
+
+
 def config_fields(model: GGUFModel) -> ModelConfigFields:
     """Return the fields that a family's reader of Hugging Face configs expects.
 
@@ -48,6 +52,14 @@ def config_fields(model: GGUFModel) -> ModelConfigFields:
     Raises:
         ModelLoadError: If the architecture is unknown, or a key is missing or invalid.
     """
+    fields = _known.get(model)
+    if fields is None:
+        fields = _known[model] = _read_fields(model)
+
+    return fields
+
+
+def _read_fields(model: GGUFModel) -> ModelConfigFields:
     architecture = find_architecture(model)
     names = _names(model, architecture)
     values: dict[str, Any] = {"model_type": architecture.model_type, **_sizes(model)}

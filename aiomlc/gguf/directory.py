@@ -1,17 +1,17 @@
-"""A GGUF file read as the Hugging Face directory that it was made from.
+"""The configuration files of a model: those of a directory, or what a GGUF file has for them.
 
-All that reads the small files of a model calls `read_model_object` with the path of the model, so
-there is one way to read a config, a chat template or sampling defaults, whatever they come from.
+All that reads a config, a chat template or sampling defaults gets the `ConfigFiles` of the model.
+So there is one way to read them, whatever they come from, and each file is read once.
 """
 
 from __future__ import annotations
 
-__all__ = ("model_file", "read_model_object")
+__all__ = ("ConfigFiles",)
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, final
 
 from aiomlc.gguf.config import config_fields
 from aiomlc.gguf.model import GGUFModel, read_gguf
@@ -29,30 +29,47 @@ _SAMPLING = {
 }
 
 
-def read_model_object(model: Path, name: str) -> dict[str, Any] | None:
-    """Return the JSON object in a file of a model, or None if the model has no such file.
+@final
+class ConfigFiles:
+    """The configuration files of one model, as they were when they were first read.
 
     Args:
         model: The directory of a model, or a GGUF file.
-        name: The name of the file in a directory, such as `generation_config.json`.
-
-    Raises:
-        ModelLoadError: If the file cannot be read or is not a JSON object, or if the GGUF file is
-            invalid.
     """
-    if not is_gguf(model):
-        return read_optional(model / name)
 
-    if name not in _OBJECTS:
-        return None
+    def __init__(self, model: Path) -> None:
+        self.model = model
+        self.is_gguf: bool = is_gguf(model)
+        self._objects: dict[str, dict[str, Any] | None] = {}
 
-    with load_errors(model):
-        return _OBJECTS[name](read_gguf(model))
+    def object(self, name: str) -> dict[str, Any] | None:
+        """Return the JSON object in a file, or None if the model has no such file.
 
+        Args:
+            name: The name of the file in a directory, such as `generation_config.json`.
 
-def model_file(model: Path, name: str) -> Path:
-    """Return the path of a file of a model, for messages: a GGUF file contains all of them."""
-    return model if is_gguf(model) else model / name
+        Raises:
+            ModelLoadError: If the file cannot be read or is not a JSON object, or if the GGUF file
+                is invalid.
+        """
+        if name not in self._objects:
+            self._objects[name] = self._read(name)
+
+        return self._objects[name]
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file, for messages: a GGUF file contains all of them."""
+        return self.model if self.is_gguf else self.model / name
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        if not self.is_gguf:
+            return read_optional(self.model / name)
+
+        if name not in _OBJECTS:
+            return None
+
+        with load_errors(self.model):
+            return _OBJECTS[name](read_gguf(self.model))
 
 
 def _config(model: GGUFModel) -> dict[str, Any]:

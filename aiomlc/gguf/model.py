@@ -30,7 +30,7 @@ _TOKENIZER, _CHAT_TEMPLATES = "tokenizer.", "tokenizer.chat_template"
 _MAX_SMALL_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GGUFModel:
     """The metadata and the tensors of a model."""
 

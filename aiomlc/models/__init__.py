@@ -16,6 +16,7 @@ from aiomlc.models.registry import (
     MODEL_TYPES,
     ModelConfig,
     ModelDescription,
+    describe_model,
     read_description,
     with_own_head,
 )
@@ -31,6 +32,7 @@ __all__ = (
     "Parameter",
     "RopeConfig",
     "decoder_parameters",
+    "describe_model",
     "encoder_parameters",
     "read_description",
     "with_own_head",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("MODEL_TYPES", "ModelConfig", "ModelDescription", "read_description", "with_own_head")
+__all__ = (
+    "MODEL_TYPES",
+    "ModelConfig",
+    "ModelDescription",
+    "describe_model",
+    "read_description",
+    "with_own_head",
+)
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,8 +18,8 @@ from types import MappingProxyType
 
 from aiomlc.errors import ModelNotFoundError
 from aiomlc.gguf.config import config_fields
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.gguf.model import read_gguf
-from aiomlc.gguf.shards import is_gguf
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import EncoderConfig
 from aiomlc.models.config.fields import Fields, quote
@@ -51,7 +58,7 @@ from aiomlc.models.families import (
     starcoder2,
 )
 from aiomlc.models.parameters.tensor_names import hf_name
-from aiomlc.validation.model_files import load_errors, read_optional
+from aiomlc.validation.model_files import load_errors
 from aiomlc.validation.model_formats import describe_unsupported
 
 ModelConfig = DecoderConfig | EncoderConfig
@@ -107,29 +114,34 @@ class ModelDescription:
     quantization: str | None  #: Of the weights of an MLC directory; None for Hugging Face.
 
 
-def read_description(directory: Path) -> ModelDescription:
+def read_description(model: Path) -> ModelDescription:
+    """Return the description of a model directory or a GGUF file, as `describe_model`."""
+    return describe_model(ConfigFiles(model))
+
+
+def describe_model(files: ConfigFiles) -> ModelDescription:
     """Read `mlc-chat-config.json` or, if there is none, the `config.json` of Hugging Face.
 
-    Args:
-        directory: The directory of a model, or a GGUF file, whose metadata has the same fields.
+    The metadata of a GGUF file has the same fields.
 
     Raises:
         ModelNotFoundError: If the directory has neither file.
         ModelLoadError: If the `model_type` is unknown or a field is invalid.
     """
-    if is_gguf(directory):
+    directory = files.model
+    if files.is_gguf:
         return _read_gguf_description(directory)
 
-    path = directory / "mlc-chat-config.json"
-    if (values := read_optional(path)) is not None:
+    path = files.path("mlc-chat-config.json")
+    if (values := files.object(path.name)) is not None:
         fields = Fields(values, path)
         quantization = fields.string("quantization")
         return ModelDescription(
             _parse(fields, fields.flattened("model_config")), path, quantization
         )
 
-    path = directory / "config.json"
-    if (values := read_optional(path)) is None:
+    path = files.path("config.json")
+    if (values := files.object(path.name)) is None:
         problem = f"{directory} has neither mlc-chat-config.json nor config.json"
         hint = describe_unsupported(directory) or _CONTENTS
         raise ModelNotFoundError(f"{problem}: {hint}", path=directory)

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
 from aiomlc.errors import AiomlcError
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import prepare_model
+from aiomlc.runtime.loading.prepare import prepare_model
+from aiomlc.runtime.loading.progress import ignore_progress
 from aiomlc.runtime.native.library import load_native, native_function
 from aiomlc.runtime.native.model import ModelShape, NativeModel
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
@@ -74,7 +76,8 @@ def _chunks(tokenizer: Tokenizer, text: str) -> Iterator[list[int]]:
 def _measure(directory: Path, text: str) -> dict[str, NDArray[np.float32]]:
     model = find_model(directory)
     config = EngineConfig(quantization=_QUANTIZATION)
-    prepared = anyio.run(prepare_model, model, "auto", config, lambda _: None)
+    facts = ModelFacts(model, _QUANTIZATION)
+    prepared = anyio.run(prepare_model, facts, "auto", config, ignore_progress)
     recorder = _Recorder()
     for name in _KERNELS:
         recorder.wrap(name)

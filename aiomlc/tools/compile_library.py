@@ -16,9 +16,10 @@ from aiomlc.compiler import compile_model as compile_job_of
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.models import MODEL_TYPES
-from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import fetch_model
-from aiomlc.runtime.loading.open_decoder import compile_job, compile_progress
+from aiomlc.runtime.loading.prepare import compile_job
+from aiomlc.runtime.loading.progress import LoadProgress, compile_progress, ignore_progress
 from aiomlc.runtime.native.library import load_native
 from aiomlc.validation.arguments import check_flag, check_path
 from aiomlc.validation.json_values import safe_repr
@@ -87,10 +88,10 @@ async def compile_model(  # noqa: PLR0913 - as MLC LLM's `compile`.
 
     config = _engine_config(quantization, dict(overrides or {}))
     path = await to_thread.run_sync(_check_output, output, force)
-    report = on_progress or _ignore
+    report = on_progress or ignore_progress
     await to_thread.run_sync(load_native)
-    directory = await fetch_model(model, report)
-    job = await to_thread.run_sync(compile_job, directory, device, config)
+    facts = ModelFacts(await fetch_model(model, report), quantization)
+    job = await to_thread.run_sync(compile_job, facts, device, config)
     _check_model_type(model_type, job.config.model_type)
 
     def show(progress: CompileProgress) -> None:
@@ -146,7 +147,3 @@ def _check_model_type(requested: str, found: str) -> None:
         raise BadRequestError(
             f"model_type is {requested!r}, but the model's is {found!r}", param="model_type"
         )
-
-
-def _ignore(progress: LoadProgress) -> None:
-    pass

@@ -16,7 +16,7 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 from aiomlc.compiler.parameters import pack_parameters
 from aiomlc.compiler.quantization import quantization_named
 from aiomlc.errors import BadRequestError, ModelLoadError
-from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.native.library import load_native
 from aiomlc.runtime.native.platform import physical_cores
 from aiomlc.tools.activations import Importance, check_calibration, measure_importance

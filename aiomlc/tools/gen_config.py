@@ -15,9 +15,10 @@ from typing import Any, Final
 from anyio import to_thread
 
 from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.models import EncoderConfig, ModelConfig
 from aiomlc.runtime.embedding.pooling import read_sentence_config
-from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.templates.registry import get_conversation_template
 from aiomlc.tools.mlc_format import format_named
 from aiomlc.tools.model_config import SizeOverrides, mlc_model_config, mlc_sizes
@@ -208,7 +209,7 @@ class _Generator:
         if not isinstance(config, EncoderConfig):
             return {"model_task": "chat", "embedding_metadata": None}
 
-        settings = read_sentence_config(self._directory, "cls")  # As MLC LLM writes.
+        settings = read_sentence_config(ConfigFiles(self._directory), "cls")  # As MLC LLM writes.
         metadata = {
             "model_type": "encoder",
             "pooling_strategy": settings.pooling,

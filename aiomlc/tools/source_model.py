@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from aiomlc.errors import BadRequestError
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.gguf.shards import is_gguf
 from aiomlc.models import (
     MODEL_TYPES,
@@ -30,8 +31,8 @@ from aiomlc.models import (
 )
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.quantization import StoredQuantization
-from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.runtime.loading.model_directory import fetch_model
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.tools.mlc_format import MLCFormat
 from aiomlc.validation.arguments import check_path
 from aiomlc.validation.model_files import load_errors, read_object
@@ -106,7 +107,7 @@ def read_source_model(directory: Path, checkpoint: Path | None, model_type: str)
     """
     config = read_hugging_face_config(directory, model_type)
     with load_errors(directory):
-        source = read_source(checkpoint or directory)
+        source = read_source(ConfigFiles(checkpoint or directory))
         if source.is_mlc:
             raise BadRequestError(
                 f"{source.directory} has the weights of an MLC directory, which cannot be "

@@ -17,10 +17,10 @@ import orjson
 from anyio import from_thread, to_thread
 
 from aiomlc import cache
+from aiomlc.errors import ModelLoadError
 from aiomlc.models.parameters.packed_layout import LAYOUT_VERSION
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.weights.convert import Progress, convert_weights
-from aiomlc.weights.formats.directory import read_source
 from aiomlc.weights.formats.source import Source, load_error
 from aiomlc.weights.plan import ConversionPlan, ParameterPlan, make_plan
 from aiomlc.weights.source_digests import SourceDigests, digest_sources, is_unchanged
@@ -41,17 +41,17 @@ class PackedWeights:
 
 
 async def prepare_weights(
-    model: Path,
+    source: Source,
     params: Sequence[Mapping[str, Any]],
     *,
     quantization: str,
     num_threads: int,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> PackedWeights:
-    """Return the packed weights of a model directory, converting them unless they are cached.
+    """Return the packed weights of a model, converting them unless they are cached.
 
     Args:
-        model: The model directory.
+        source: The tensors of the model.
         params: The parameters in the compiled library's metadata.
         quantization: The name of the quantization, for the list of entries.
         num_threads: Threads of the conversion.
@@ -63,10 +63,12 @@ async def prepare_weights(
         BadRequestError: If a setting of the cache is invalid.
     """
     parameters = tuple(map(PackedParameter.from_json, params))
-    source = await to_thread.run_sync(read_source, model)
     known = await digest_sources(source, num_threads)
-    # Read after the digests, so that a file which changes meanwhile is noticed by its stamp.
-    source, plan = await to_thread.run_sync(_plan, model, parameters)
+    # The digests must be those of the files whose headers were read.
+    if any(source.stamps.get(name) != stamp for name, stamp in known.stamps.items()):
+        raise _changed(source)
+
+    plan = await to_thread.run_sync(make_plan, parameters, source)
     key = _key(parameters, source, known)
     entry = await to_thread.run_sync(_find, key)
     converted = entry is None
@@ -80,11 +82,6 @@ async def prepare_weights(
 
     path = entry.path / DATA_NAME
     return PackedWeights(path, plan.nbytes, plan.params, converted, entry.lease)
-
-
-def _plan(model: Path, parameters: tuple[PackedParameter, ...]) -> tuple[Source, ConversionPlan]:
-    source = read_source(model)
-    return source, make_plan(parameters, source)
 
 
 def _key(parameters: tuple[PackedParameter, ...], source: Source, known: SourceDigests) -> str:
@@ -116,6 +113,10 @@ def _publish(
 ) -> cache.Entry:
     """Publish the converted weights, unless the sources changed while they were read."""
     if not is_unchanged(source, known):
-        raise load_error("files changed while they were read", path=source.directory)
+        raise _changed(source)
 
     return cache.publish(staged, key, info, from_thread.check_cancelled)
+
+
+def _changed(source: Source) -> ModelLoadError:
+    return load_error("files changed while they were read", path=source.directory)

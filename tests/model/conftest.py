@@ -13,6 +13,7 @@ from anyio import to_thread
 import aiomlc.compiler.compile as compile_model
 from aiomlc.compiler.compile import OnProgress
 from aiomlc.config import EngineConfig, KVCacheType
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
@@ -71,7 +72,12 @@ def open_tiny(tiny_directory: Callable[[str], Path]) -> OpenTiny:
                 quantization=quantization, kv_cache_dtype=kv_cache_dtype, num_threads=2
             )
             opened[key] = anyio.run(
-                open_native, directory, "auto", "local", config, lambda progress: None
+                open_native,
+                ModelFacts(directory, config.quantization),
+                "auto",
+                "local",
+                config,
+                lambda progress: None,
             ).native
         return opened[key]
 

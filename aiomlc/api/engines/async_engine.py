@@ -42,8 +42,8 @@ from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.events import EngineEventStream
 from aiomlc.runtime.engine.stream import Delta
 from aiomlc.runtime.engine.trace import chrome_trace
-from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.runtime.loading.memory_plan import MemoryPlan
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.validation.arguments import check_callable, check_path, check_seconds, plain_str

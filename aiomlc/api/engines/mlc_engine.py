@@ -30,8 +30,8 @@ from aiomlc.runtime.concurrency.event_loop import runs_event_loop
 from aiomlc.runtime.concurrency.misuse import ScopeOnly, Uncopyable, explains
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.stream import Delta
-from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.runtime.loading.memory_plan import MemoryPlan
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 

@@ -26,7 +26,7 @@ from aiomlc.api.session.loader import Loader, ModelPath
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device
 from aiomlc.errors import AiomlcError
-from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
 

@@ -24,7 +24,8 @@ from aiomlc.runtime.concurrency.interrupts import uninterruptible
 from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
 from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.events import EventHub
-from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.config import ECHO, EngineConfig, Mode
 from aiomlc.errors import AiomlcError, BadRequestError, ModelNotFoundError
-from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.mock.model import echo_model
 from aiomlc.sources.reference import HubReference, parse_source
 from aiomlc.validation.arguments import check_choice, check_flag, check_path, check_type

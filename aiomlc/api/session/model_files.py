@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from aiomlc.config import ECHO, EngineConfig
 from aiomlc.errors import BadRequestError
-from aiomlc.models import EncoderConfig, ModelConfig, read_description
+from aiomlc.models import EncoderConfig, ModelConfig, describe_model
 from aiomlc.runtime.mock.model import echo_model
 from aiomlc.runtime.templates.prompt_template import PromptTemplate, load_prompt_template
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
@@ -73,7 +73,7 @@ class ModelFiles:
         if isinstance(self._model, EncoderConfig):
             return None
 
-        return load_prompt_template(self._directory.path, self._model.vocab_size)
+        return load_prompt_template(self._directory.files, self._model.vocab_size)
 
     @cached_property
     def context_window(self) -> int:
@@ -96,7 +96,7 @@ class ModelFiles:
 
     @cached_property
     def _model(self) -> ModelConfig:
-        return read_description(self._directory.path).config
+        return describe_model(self._directory.files).config
 
     def _check_decoder(self) -> None:
         if isinstance(self._model, EncoderConfig):

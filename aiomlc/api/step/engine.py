@@ -44,8 +44,9 @@ from aiomlc.runtime.concurrency.misuse import Uncopyable, explains
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.step_log import StepLog
 from aiomlc.runtime.engine.trace import chrome_trace
-from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadProgress
+from aiomlc.runtime.loading.loaded_model import LoadedEncoder
 from aiomlc.runtime.loading.memory_plan import MemoryPlan
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer

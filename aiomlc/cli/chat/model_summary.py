@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.shards import is_gguf
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.parameters.decoder import decoder_parameters
-from aiomlc.models.parameters.encoder import encoder_parameters
-from aiomlc.models.registry import read_description
-from aiomlc.runtime.loading.quantization import find_quantization
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.text_files import TextFiles
 from aiomlc.sampling_params import MODEL_DEFAULTS
 
@@ -34,21 +31,19 @@ def summarize_model(directory: ModelDirectory) -> dict[str, Any]:
     Raises:
         ModelLoadError: If a file is missing or invalid.
     """
-    description = read_description(directory.path)
-    config = description.config
+    facts = ModelFacts(directory)
+    config = facts.config
     if isinstance(config, DecoderConfig):
-        parameters = decoder_parameters(config)
-        kind, text = config.model_type, _text_properties(directory, config)
+        kind, text = config.model_type, _text_properties(facts, config)
     else:
-        parameters = encoder_parameters(config)
         kind, text = "encoder", {}
-    sizes = [math.prod(each.shape) for each in parameters if each.kind != "order"]
+    sizes = [math.prod(each.shape) for each in facts.parameters if each.kind != "order"]
     return {
         "name": directory.name,
         "path": str(directory.path),
         "model_type": kind,
         "num_parameters": sum(sizes),
-        "quantization": find_quantization(directory, description, None).name,
+        "quantization": facts.quantization.name,
         "license": _license(directory),
         **text,
     }
@@ -77,8 +72,8 @@ def format_summary(summary: dict[str, Any]) -> str:
     return "\n".join(f"{name:<13} {value}" for name, value in lines.items())
 
 
-def _text_properties(directory: ModelDirectory, config: DecoderConfig) -> dict[str, Any]:
-    text = TextFiles.read(directory)
+def _text_properties(facts: ModelFacts, config: DecoderConfig) -> dict[str, Any]:
+    text = TextFiles.read(facts)
     defaults = {name: getattr(text.default_options, name) for name in MODEL_DEFAULTS}
     tools = text.formats.tool_format
     return {

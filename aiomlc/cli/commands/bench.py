@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiomlc.cli.jobs.bench_load import Load, LoadResult
-    from aiomlc.runtime.loading.loaded_model import LoadProgress
+    from aiomlc.runtime.loading.progress import LoadProgress
 
 _FAILED = 1
 

@@ -21,7 +21,7 @@ from aiomlc.cli.terminal.figures import count
 from aiomlc.cli.terminal.progress import with_progress
 from aiomlc.cli.terminal.standard_streams import write_error
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.serve.models import model_name
 
 _SUCCESS = 0

@@ -19,7 +19,7 @@ from aiomlc.cli.options.serve import AccessOptions, EngineOptions, LimitOptions,
 from aiomlc.cli.terminal.failures import CommandError
 from aiomlc.cli.terminal.progress import with_progress
 from aiomlc.cli.terminal.standard_streams import write_error
-from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.serve import Application, ServerOptions, create_app
 from aiomlc.serve.models import last_part, model_name
 from aiomlc.serve.servers.run import serve

@@ -11,7 +11,7 @@ from typing import TypeVar
 import anyio
 
 from aiomlc.cli.terminal.progress import ProgressLine
-from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.progress import LoadProgress
 
 Result = TypeVar("Result")
 _Tool = Callable[[Callable[[LoadProgress], None]], Awaitable[Result]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar, final
 from anyio import create_task_group, sleep
 
 from aiomlc.cli.terminal.status_line import StatusLine, can_move_cursor
-from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.progress import LoadProgress
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -11,12 +11,11 @@ __all__ = (
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.models.config.fields import Fields, quote
-from aiomlc.validation.model_files import read_optional
 
 Method = Literal["mlc", "awq", "gptq", "compressed-tensors", "fp8"]
 
@@ -53,18 +52,18 @@ class StoredQuantization:
     block: tuple[int, int] | None = None  #: Outputs and inputs that share a scale; FP8 only.
 
 
-def read_quantization(directory: Path) -> StoredQuantization | None:
-    """Read how the weights of a model directory are quantized; None if they are floats.
+def read_quantization(files: ConfigFiles) -> StoredQuantization | None:
+    """Return how the weights of a model directory are quantized; None if they are floats.
 
     Raises:
         ModelLoadError: If the quantization, or an option of it, is not supported.
     """
-    path = directory / "mlc-chat-config.json"
-    if (values := read_optional(path)) is not None:
+    path = files.path("mlc-chat-config.json")
+    if (values := files.object(path.name)) is not None:
         return _parse_mlc(Fields(values, path))
 
-    path = directory / "config.json"
-    values = read_optional(path)
+    path = files.path("config.json")
+    values = files.object(path.name)
     return None if values is None else _parse_hugging_face(Fields(values, path))
 
 

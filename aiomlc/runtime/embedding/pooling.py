@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.models.config.fields import Fields
 from aiomlc.validation.json_values import safe_repr
-from aiomlc.validation.model_files import read_json, read_optional
+from aiomlc.validation.model_files import read_json
 
 _logger = logging.getLogger("aiomlc")
 
@@ -69,7 +70,7 @@ def l2_normalize(vector: NDArray[np.float32]) -> NDArray[np.float32]:
     return unit
 
 
-def read_sentence_config(directory: Path, default: Pooling = "mean") -> SentenceConfig:
+def read_sentence_config(files: ConfigFiles, default: Pooling = "mean") -> SentenceConfig:
     """Read the embedding settings of a model directory.
 
     The files of sentence-transformers take precedence: `modules.json`, the pooling configuration
@@ -78,23 +79,24 @@ def read_sentence_config(directory: Path, default: Pooling = "mean") -> Sentence
     directory: "cls" for MLC's (MLC LLM), "mean" for Hugging Face's (sentence-transformers).
 
     Args:
-        directory: The directory.
+        files: The files of the model.
         default: The pooling of a Hugging Face directory that has neither.
 
     Raises:
         ModelLoadError: If a file is invalid or requires an unsupported module or pooling.
     """
-    settings = _mlc_settings(directory / "mlc-chat-config.json") or SentenceConfig(default)
-    pooling = _module_pooling(directory / "modules.json")
+    settings = _mlc_settings(files) or SentenceConfig(default)
+    pooling = _module_pooling(files.path("modules.json"))
     if pooling is None:
-        _logger.info("%s: embeddings are pooled by %r", directory, settings.pooling)
-    max_tokens = _max_tokens(directory / "sentence_bert_config.json")
+        _logger.info("%s: embeddings are pooled by %r", files.model, settings.pooling)
+    max_tokens = _max_tokens(files.path("sentence_bert_config.json"))
     return replace(settings, pooling=pooling or settings.pooling, max_tokens=max_tokens)
 
 
-def _mlc_settings(path: Path) -> SentenceConfig | None:
-    """Return the settings of an MLC configuration file; None if it does not exist."""
-    config = read_optional(path)
+def _mlc_settings(files: ConfigFiles) -> SentenceConfig | None:
+    """Return the settings of MLC's configuration file; None if it does not exist."""
+    path = files.path("mlc-chat-config.json")
+    config = files.object(path.name)
     if config is None:
         return None
 

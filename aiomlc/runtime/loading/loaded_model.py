@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ("LoadProgress", "LoadedEncoder", "LoadedModel")
+__all__ = ("LoadedEncoder", "LoadedModel")
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from aiomlc.runtime.engine.core_protocol import Core
 from aiomlc.runtime.engine.prefix_transfer import PrefixTransfers
@@ -19,18 +19,6 @@ from aiomlc.sampling_params import SamplingParams
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Embedder
     from aiomlc.runtime.loading.memory_plan import MemoryPlan
-
-
-@dataclass(frozen=True, slots=True)
-class LoadProgress:
-    """The progress of loading a model."""
-
-    stage: Literal["download", "compile", "convert", "load"]
-    fraction: float | None  #: Completed fraction of this stage, from 0 to 1; None if unknown.
-    message: str
-    file: str | None = None  #: The file that is downloaded.
-    done_bytes: int | None = None  #: Bytes of all files that are already here.
-    total_bytes: int | None = None  #: Bytes of all files; None if not known yet.
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-__all__ = ("InsufficientMemoryError", "MemoryPlan", "ModelMemory", "plan_memory", "plan_models")
+__all__ = (
+    "InsufficientMemoryError",
+    "MemoryPlan",
+    "ModelMemory",
+    "plan_engine",
+    "plan_memory",
+    "plan_models",
+)
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aiomlc.compiler.kv_cache import kv_cache_of
-from aiomlc.compiler.parameters import pack_parameters
-from aiomlc.compiler.quantization import Quantization, fuses_feed_forward
+from aiomlc.compiler.quantization import fuses_feed_forward
 from aiomlc.config import PAGE_SIZE, EngineConfig, KVCacheType, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
-from aiomlc.models import DecoderConfig, decoder_parameters, read_description
+from aiomlc.models import DecoderConfig
 from aiomlc.models.parameters.matrix_format import MatrixFormat
 from aiomlc.models.parameters.packed_layout import Layout
 from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_limits, step_sizes
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
 from aiomlc.runtime.loading.model_directory import ModelDirectory, find_draft
-from aiomlc.runtime.loading.quantization import find_quantization
 from aiomlc.weights.plan import packed_file_bytes
 
 _UNBOUNDED = 1 << 62
@@ -187,16 +193,26 @@ def plan_memory(directory: ModelDirectory, mode: Mode, config: EngineConfig) -> 
     """Plan a model and its draft model. Reads only small files.
 
     Raises:
+        AiomlcError: As `plan_engine` and `find_draft`.
+    """
+    draft = find_draft(directory, config)
+    models = [ModelFacts(directory, config.quantization)]
+    if draft is not None:
+        models.append(ModelFacts(draft))
+
+    return plan_engine(models, mode, config)
+
+
+def plan_engine(models: Sequence[ModelFacts], mode: Mode, config: EngineConfig) -> MemoryPlan:
+    """Plan a model and its draft model, if any.
+
+    Raises:
         InsufficientMemoryError: If the memory does not hold the plan, which the error contains.
         ModelLoadError: If a file or field is missing or invalid.
         BadRequestError: If the model is an encoder, or `config` contradicts the model.
     """
-    models = [_model_memory(directory, config.quantization, config.kv_cache_dtype)]
-    draft = find_draft(directory, config)
-    if draft is not None:
-        models.append(_model_memory(draft, None, config.kv_cache_dtype))
-
-    return plan_models(models, mode, config, memory_budget(config.gpu_memory_utilization))
+    memories = [_model_memory(facts, config.kv_cache_dtype) for facts in models]
+    return plan_models(memories, mode, config, memory_budget(config.gpu_memory_utilization))
 
 
 def plan_models(
@@ -255,19 +271,15 @@ def _logits_bytes(models: Sequence[ModelMemory], sizes: StepSizes, *, is_specula
     return 4 * models[0].vocab_size * (rows + copies)
 
 
-def _model_memory(
-    directory: ModelDirectory, quantization_name: str | None, kv_dtype: KVCacheType
-) -> ModelMemory:
-    description = read_description(directory.path)
-    config = description.config
+def _model_memory(facts: ModelFacts, kv_dtype: KVCacheType) -> ModelMemory:
+    config, directory = facts.config, facts.directory
     if not isinstance(config, DecoderConfig):
         raise BadRequestError(
             f"{directory.path} is an encoder: memory plans are not supported for encoders",
             param="model",
         )
 
-    quantization = find_quantization(directory, description, quantization_name)
-    parameters = pack_parameters(decoder_parameters(config), quantization)
+    quantization = facts.quantization
     cache = kv_cache_of(quantization, kv_dtype)
     row = cache.row_bytes(config.head_dim)
     query_heads, key_heads = config.num_attention_heads, config.num_key_value_heads
@@ -280,22 +292,22 @@ def _model_memory(
         context_window=config.context_window_size,
         vocab_size=config.vocab_size,
         logits_per_row=2 if config.final_logit_softcapping else 1,
-        weight_bytes=packed_file_bytes(parameters),
+        weight_bytes=packed_file_bytes(facts.packed),
         kv_bytes_per_token=2 * config.num_hidden_layers * key_heads * row,
         # Queries, keys, values and outputs, and two partial sums per head.
         chunk_bytes_per_token=2 * (query_heads + key_heads) * row + 8 * query_heads,
         # Four hidden states, the fused projection and the output of attention.
         step_bytes_per_token=4 * (4 * config.hidden_size + 2 * queries + 2 * keys)
-        + _feed_forward_bytes(config, quantization)
+        + _feed_forward_bytes(config, facts)
         + rotated,
     )
 
 
-def _feed_forward_bytes(config: DecoderConfig, quantization: Quantization) -> int:
+def _feed_forward_bytes(config: DecoderConfig, facts: ModelFacts) -> int:
     """Return the peak bytes of a token's feed-forward layer."""
     layouts = {
-        parameter.name: quantization.layout_of(parameter)
-        for parameter in decoder_parameters(config)
+        parameter.name: facts.quantization.layout_of(parameter)
+        for parameter in facts.parameters
         if ".mlp." in parameter.name and not parameter.keep_float32
     }
     inner = _inner_bytes(config, layouts)

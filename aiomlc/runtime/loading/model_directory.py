@@ -6,26 +6,24 @@ __all__ = (
     "BUNDLED_DRAFT",
     "ModelDirectory",
     "as_directory",
-    "download_progress",
     "fetch_draft",
     "fetch_model",
     "find_draft",
     "find_model",
 )
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from aiomlc.config import BUNDLED_FOLDER, BUNDLED_MODEL, EngineConfig
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
-from aiomlc.gguf.directory import model_file, read_model_object
-from aiomlc.gguf.shards import find_gguf, is_gguf, model_name
-from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.gguf.directory import ConfigFiles
+from aiomlc.gguf.shards import find_gguf, model_name
+from aiomlc.runtime.loading.progress import OnProgress, download_progress
 from aiomlc.sampling_params import MODEL_DEFAULTS, SamplingParams
-from aiomlc.sources.job import DownloadProgress
 from aiomlc.sources.resolve import LocalModel, fetch, find_local
 from aiomlc.validation.error_messages import describe_error
 from aiomlc.validation.json_values import safe_repr
@@ -47,17 +45,21 @@ class ModelDirectory:
 
     path: Path
     repository: str | None = None  #: The repository of the hub that it was downloaded from.
+    files: ConfigFiles = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "files", ConfigFiles(self.path))
 
     @property
     def name(self) -> str:
         """The name of the model: that of its repository, of the directory or of the file."""
-        name = model_name(self.path) if is_gguf(self.path) else self.path.name
+        name = model_name(self.path) if self.files.is_gguf else self.path.name
         return self.repository or name
 
     @property
     def is_mlc(self) -> bool:
         """Whether this is a directory in MLC's format."""
-        return not is_gguf(self.path) and (self.path / _MLC_CONFIG).exists()
+        return not self.files.is_gguf and (self.path / _MLC_CONFIG).exists()
 
     def config(self) -> dict[str, Any]:
         """Return the model's configuration: MLC's file if it exists, else Hugging Face's.
@@ -129,10 +131,10 @@ class ModelDirectory:
 
     def _read(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file; empty if the file does not exist."""
-        return read_model_object(self.path, name) or {}
+        return self.files.object(name) or {}
 
     def _error(self, name: str, field: str, problem: str) -> ModelLoadError:
-        path = model_file(self.path, name)
+        path = self.files.path(name)
         return ModelLoadError(f"{path}: {field} {problem}", path=path, field=field)
 
     def _validate(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +143,7 @@ class ModelDirectory:
         try:
             validate_fields(params, lambda field, error: f"{field} {describe_error(error)}")
         except BadRequestError as error:
-            path = model_file(self.path, name)
+            path = self.files.path(name)
             raise ModelLoadError(f"{path}: {error}", path=path, field=error.param) from None
 
         valid = {field: getattr(params, field) for field in values}
@@ -158,9 +160,7 @@ def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
     return as_directory(find_local(BUNDLED_MODEL if model is None else model))
 
 
-async def fetch_model(
-    model: str | PathLike[str] | None, on_progress: Callable[[LoadProgress], object]
-) -> ModelDirectory:
+async def fetch_model(model: str | PathLike[str] | None, on_progress: OnProgress) -> ModelDirectory:
     """Return the directory of a model, which is downloaded if it is a repository of the hub.
 
     Raises:
@@ -170,18 +170,6 @@ async def fetch_model(
     """
     source = BUNDLED_MODEL if model is None else model
     return as_directory(await fetch(source, lambda done: on_progress(download_progress(done))))
-
-
-def download_progress(progress: DownloadProgress) -> LoadProgress:
-    """Return the progress of a download as progress of loading."""
-    return LoadProgress(
-        "download",
-        progress.done_bytes / progress.total_bytes if progress.total_bytes else None,
-        progress.message,
-        file=progress.file,
-        done_bytes=progress.done_bytes,
-        total_bytes=progress.total_bytes,
-    )
 
 
 def as_directory(local: LocalModel) -> ModelDirectory:
@@ -207,7 +195,7 @@ def as_directory(local: LocalModel) -> ModelDirectory:
     )
 
 
-async def fetch_draft(config: EngineConfig, on_progress: Callable[[LoadProgress], object]) -> None:
+async def fetch_draft(config: EngineConfig, on_progress: OnProgress) -> None:
     """Download the draft model, if one is configured and is a repository of the hub.
 
     Raises:

@@ -9,11 +9,12 @@ from os import PathLike
 from anyio import to_thread
 
 from aiomlc.config import EngineConfig, Mode
-from aiomlc.models import EncoderConfig, read_description
-from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+from aiomlc.runtime.loading.facts import ModelFacts
+from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel
 from aiomlc.runtime.loading.model_directory import fetch_model
-from aiomlc.runtime.loading.open_decoder import OnProgress, load_decoder
+from aiomlc.runtime.loading.open_decoder import load_decoder
 from aiomlc.runtime.loading.open_encoder import load_encoder
+from aiomlc.runtime.loading.progress import OnProgress, ignore_progress
 
 
 async def load_any(
@@ -32,17 +33,9 @@ async def load_any(
         InsufficientMemoryError: If the memory does not hold the model.
         CompileError: If the library cannot be compiled.
     """
-    directory = await fetch_model(model, on_progress or _ignore)
-    description = await to_thread.run_sync(read_description, directory.path)
-    if not isinstance(description.config, EncoderConfig):
-        return await load_decoder(
-            directory, device=device, mode=mode, config=engine_config, report=on_progress or _ignore
-        )
+    report = on_progress or ignore_progress
+    facts = ModelFacts(await fetch_model(model, report), engine_config.quantization)
+    if await to_thread.run_sync(lambda: facts.is_encoder):
+        return await load_encoder(facts, device=device, engine_config=engine_config, report=report)
 
-    return await load_encoder(
-        directory, device=device, engine_config=engine_config, report=on_progress or _ignore
-    )
-
-
-def _ignore(progress: LoadProgress) -> None:
-    pass
+    return await load_decoder(facts, device=device, mode=mode, config=engine_config, report=report)

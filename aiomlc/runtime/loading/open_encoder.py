@@ -11,37 +11,34 @@ from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.embedding.embedder import Embedder
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.embedding.pooling import read_sentence_config
-from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadProgress
+from aiomlc.runtime.loading.facts import ModelFacts
+from aiomlc.runtime.loading.loaded_model import LoadedEncoder
 from aiomlc.runtime.loading.model_directory import ModelDirectory
-from aiomlc.runtime.loading.open_decoder import (
-    OnProgress,
-    PreparedModel,
-    check_tensors,
-    prepare_model,
-)
+from aiomlc.runtime.loading.prepare import PreparedModel, prepare_model
+from aiomlc.runtime.loading.progress import LoadProgress, OnProgress
 from aiomlc.runtime.native.encoder import NativeEncoder
 from aiomlc.weights import map_weights
 
 
 async def load_encoder(
-    directory: ModelDirectory, *, device: str, engine_config: EngineConfig, report: OnProgress
+    facts: ModelFacts, *, device: str, engine_config: EngineConfig, report: OnProgress
 ) -> LoadedEncoder:
-    """Open the directory of an encoder.
+    """Open an encoder.
 
     Raises:
         ModelLoadError: If a file, tensor or field is missing or invalid.
         CompileError: If the library cannot be compiled.
     """
-    await to_thread.run_sync(check_tensors, directory, engine_config.quantization)
-    prepared = await prepare_model(directory, device, engine_config, report)
+    await to_thread.run_sync(facts.check_tensors)
+    prepared = await prepare_model(facts, device, engine_config, report)
     report(LoadProgress("load", None, "opening the model"))
-    return await to_thread.run_sync(_assemble, directory, prepared)
+    return await to_thread.run_sync(_assemble, facts.directory, prepared)
 
 
 def _assemble(directory: ModelDirectory, prepared: PreparedModel) -> LoadedEncoder:
     metadata = prepared.library.metadata
     weights = prepared.weights
-    sentence_config = read_sentence_config(directory.path)
+    sentence_config = read_sentence_config(directory.files)
     positions = int(metadata["context_window_size"])
     max_tokens = min(sentence_config.max_tokens or positions, positions)
     tokenizer = EncoderTokenizer.from_file(directory.path / "tokenizer.json", max_tokens)

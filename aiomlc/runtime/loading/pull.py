@@ -4,19 +4,16 @@ from __future__ import annotations
 
 __all__ = ("pull",)
 
-from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 
-from aiomlc.runtime.loading.loaded_model import LoadProgress
-from aiomlc.runtime.loading.model_directory import download_progress, find_model
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.progress import OnProgress, download_progress, ignore_progress
 from aiomlc.sources.resolve import fetch
 from aiomlc.validation.arguments import check_callable, check_path
 
 
-async def pull(
-    model: str | PathLike[str], *, on_progress: Callable[[LoadProgress], object] | None = None
-) -> Path:
+async def pull(model: str | PathLike[str], *, on_progress: OnProgress | None = None) -> Path:
     """Download a model, or what has changed of it since; nothing is compiled or converted.
 
     Args:
@@ -36,10 +33,6 @@ async def pull(
     """
     check_path("model", model)
     check_callable("on_progress", on_progress)
-    report = on_progress or _ignore
+    report = on_progress or ignore_progress
     local = await fetch(model, lambda done: report(download_progress(done)), is_update=True)
     return find_model(model).path if local.repository is None else local.path
-
-
-def _ignore(progress: LoadProgress) -> None:
-    pass

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 __all__ = ("find_quantization",)
 
+from collections.abc import Callable, Sequence
+
 from aiomlc.compiler.quantization import (
     QUANTIZATIONS,
     Quantization,
@@ -11,91 +13,83 @@ from aiomlc.compiler.quantization import (
     quantization_of,
 )
 from aiomlc.errors import BadRequestError
-from aiomlc.gguf.shards import is_gguf
-from aiomlc.models import (
-    EncoderConfig,
-    ModelDescription,
-    decoder_parameters,
-    encoder_parameters,
-)
+from aiomlc.gguf.directory import ConfigFiles
+from aiomlc.models import Parameter
 from aiomlc.models.config.quantization import read_quantization
 from aiomlc.models.parameters.matrix_format import MatrixFormat
-from aiomlc.runtime.loading.model_directory import ModelDirectory
 from aiomlc.validation.model_files import load_errors
-from aiomlc.weights.formats.directory import read_source
 from aiomlc.weights.formats.source import Source
-from aiomlc.weights.storage.layouts import SourceLayouts, source_layouts
+from aiomlc.weights.storage.layouts import source_layouts
 
-_DEFAULT = "q4f16_1"
-_ENCODER_DEFAULT = "q0f32"  # Encoders are small, and embeddings are compared numerically.
 # What a GGUF file with one dense format is.
 _UNIFORM = {"f32": "q0f32", "f16": "q0f16", "bf16": "q0bf16"}
 
 
 def find_quantization(
-    directory: ModelDirectory, description: ModelDescription, requested: str | None
+    files: ConfigFiles,
+    parameters: Sequence[Parameter],
+    source: Callable[[], Source],
+    *,
+    requested: str | None,
+    default: str,
 ) -> Quantization:
     """Return the formats of all matrices.
 
     Weights that are already quantized keep their numbers. Others have the requested quantization,
     or else the default one.
 
+    Args:
+        files: The files of the model.
+        parameters: The parameters of its architecture.
+        source: Returns its tensors. They are not read if the configuration says enough, so that a
+            library is compiled without weights.
+        requested: The name of a quantization; None for the one of the files, or `default`.
+        default: The quantization of weights that are floats.
+
     Raises:
         BadRequestError: If the weight files have another quantization than the requested one.
         ModelLoadError: If a tensor is missing or has the wrong shape or dtype, or the quantization
             is not supported.
     """
-    with load_errors(directory.path):
-        name = _stored_name(directory)
+    with load_errors(files.model):
+        name = _stored_name(files)
         if name is None:
-            is_encoder = isinstance(description.config, EncoderConfig)
-            return quantization_named(requested or (_ENCODER_DEFAULT if is_encoder else _DEFAULT))
+            return quantization_named(requested or default)
 
         if name in QUANTIZATIONS:
-            _require_same(directory, name, requested)
+            _require_same(files, name, requested)
             return quantization_named(name)
 
-        source = read_source(directory.path)
-        layouts = _layouts(description, source)
+        tensors = source()
+        layouts = source_layouts(tensors, parameters, None)
     formats = {item for layout in layouts.formats.values() for item, _ in layout}
     is_dense = not any(map(_has_integers, formats))
-    if requested is not None and is_dense and not source.is_mlc:
+    if requested is not None and is_dense and not tensors.is_mlc:
         return quantization_named(requested)
 
-    _require_same(directory, name, requested)
-    if is_gguf(directory.path) and len(formats) == 1 and is_dense:
+    _require_same(files, name, requested)
+    if files.is_gguf and len(formats) == 1 and is_dense:
         return quantization_named(_UNIFORM[formats.pop()])
 
     return quantization_of(name, layouts.formats, layouts.ordered)
 
 
-def _stored_name(directory: ModelDirectory) -> str | None:
-    """Return the quantization of the weight files; None if they are floats to be quantized.
-
-    A directory names it in its configuration, so that a library is compiled without weights.
-    """
-    if is_gguf(directory.path):
+def _stored_name(files: ConfigFiles) -> str | None:
+    """Return the quantization of the weight files; None if they are floats to be quantized."""
+    if files.is_gguf:
         return "gguf"
 
-    stored = read_quantization(directory.path)
+    stored = read_quantization(files)
     return None if stored is None else stored.name
-
-
-def _layouts(description: ModelDescription, source: Source) -> SourceLayouts:
-    config = description.config
-    if isinstance(config, EncoderConfig):
-        return source_layouts(source, encoder_parameters(config), None)
-
-    return source_layouts(source, decoder_parameters(config), None)
 
 
 def _has_integers(format_name: str) -> bool:
     return MatrixFormat.parse(format_name).has_integer_activations
 
 
-def _require_same(directory: ModelDirectory, stored: str, requested: str | None) -> None:
+def _require_same(files: ConfigFiles, stored: str, requested: str | None) -> None:
     if requested not in (None, stored):
         raise BadRequestError(
-            f"{directory.path} is quantized as {stored} and cannot be opened as {requested}",
+            f"{files.model} is quantized as {stored} and cannot be opened as {requested}",
             param="quantization",
         )

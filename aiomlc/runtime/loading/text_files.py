@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Self
 
-from aiomlc.gguf.directory import model_file
-from aiomlc.models import read_description
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import ModelDirectory
 from aiomlc.runtime.output_formats.response_template import OutputFormats, find_output_formats
 from aiomlc.runtime.templates.call_format import find_call_format
@@ -37,17 +36,17 @@ class TextFiles:
     default_options: SamplingParams
 
     @classmethod
-    def read(cls, directory: ModelDirectory) -> Self:
-        """Read the files of a model directory.
+    def read(cls, facts: ModelFacts) -> Self:
+        """Read the files of a model.
 
         Raises:
             ModelLoadError: If a file is missing or invalid.
         """
-        vocab_size = read_description(directory.path).config.vocab_size
+        directory, vocab_size = facts.directory, facts.config.vocab_size
         with load_errors(directory.path):
             tokenizer = read_tokenizer(directory)
             stop_ids = _stop_ids(directory, tokenizer, vocab_size)
-            template = load_prompt_template(directory.path, vocab_size)
+            template = load_prompt_template(directory.files, vocab_size)
             chat_stop_ids = template_stop_ids(template, tokenizer)
             formats = _output_formats(
                 template, directory, {*stop_ids, *chat_stop_ids}, tokenizer.token_id
@@ -110,5 +109,5 @@ def _stop_ids(directory: ModelDirectory, tokenizer: Tokenizer, vocab_size: int) 
 def _token_bytes(
     directory: ModelDirectory, tokenizer: Tokenizer, vocab_size: int, markers: list[str]
 ) -> list[bytes]:
-    with load_errors(model_file(directory.path, "tokenizer.json")):
+    with load_errors(directory.files.path("tokenizer.json")):
         return tokenizer.token_bytes(vocab_size, visible=markers)

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NoReturn, Self, final
 
 import jinja2
@@ -19,7 +18,7 @@ from jinja2.parser import Parser
 from jinja2.utils import Namespace
 
 from aiomlc.errors import BadRequestError, ModelLoadError
-from aiomlc.gguf.directory import read_model_object
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.runtime.output_formats.tool_history import with_parsed_arguments
 from aiomlc.runtime.templates.message_forms import render_in_a_form
 from aiomlc.runtime.templates.render_budget import (
@@ -85,7 +84,7 @@ class ChatTemplate:
         self._tool_use = tool_use
 
     @classmethod
-    def load(cls, directory: Path) -> Self | None:
+    def load(cls, files: ConfigFiles) -> Self | None:
         """Return the template of a model directory, or None if it has none.
 
         Named templates are chosen as in transformers: `tool_use` if a chat offers tools, else
@@ -94,18 +93,18 @@ class ChatTemplate:
         Raises:
             ModelLoadError: If a file cannot be read or a template is invalid.
         """
-        files = read_template_files(directory)
-        if DEFAULT not in files:
+        templates = read_template_files(files)
+        if DEFAULT not in templates:
             return None
 
-        tokens = _special_tokens(read_model_object(directory, "tokenizer_config.json") or {})
+        tokens = _special_tokens(files.object("tokenizer_config.json") or {})
         tool_use = None
-        if (file := files.get(TOOL_USE)) is not None:
+        if (file := templates.get(TOOL_USE)) is not None:
             with load_errors(file.path):
                 tool_use = cls(file.source, tokens)
 
-        with load_errors(files[DEFAULT].path):
-            return cls(files[DEFAULT].source, tokens, tool_use=tool_use)
+        with load_errors(templates[DEFAULT].path):
+            return cls(templates[DEFAULT].source, tokens, tool_use=tool_use)
 
     def for_chat(self, *, has_tools: bool) -> ChatTemplate:
         """Return the template of chats with or without tools."""

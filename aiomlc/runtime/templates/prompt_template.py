@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.gguf.directory import model_file, read_model_object
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.runtime.templates.registry import get_conversation_template, is_customized
@@ -76,7 +76,7 @@ class PromptTemplate(Protocol):
         ...
 
 
-def load_prompt_template(directory: Path, vocab_size: int) -> PromptTemplate | None:
+def load_prompt_template(files: ConfigFiles, vocab_size: int) -> PromptTemplate | None:
     """Return the chat template of a model directory, or None if it has none.
 
     The template is the Jinja template, or the `conv_template` of `mlc-chat-config.json`: an object,
@@ -84,17 +84,17 @@ def load_prompt_template(directory: Path, vocab_size: int) -> PromptTemplate | N
     the user has changed it, and the log gives the choice and its reason.
 
     Args:
-        directory: The model directory.
+        files: The files of the model.
         vocab_size: The exclusive upper bound of `system_prefix_token_ids`.
 
     Raises:
         ModelLoadError: If a file cannot be read, or the template is invalid or unknown.
     """
-    template = ChatTemplate.load(directory)
-    path = model_file(directory, _CONFIG)
+    template = ChatTemplate.load(files)
+    path = files.path(_CONFIG)
     try:
         with load_errors(path):
-            conversation = _load_conversation(directory, path)
+            conversation = _load_conversation(files, path)
             _check_prefix(conversation, vocab_size, path)
     except ModelLoadError as error:
         if template is None:
@@ -157,8 +157,8 @@ def template_stop_ids(template: PromptTemplate | None, tokenizer: Tokenizer) -> 
     return tuple(sorted(ids))
 
 
-def _load_conversation(directory: Path, path: Path) -> Conversation | None:
-    config = read_model_object(directory, _CONFIG) or {}
+def _load_conversation(files: ConfigFiles, path: Path) -> Conversation | None:
+    config = files.object(_CONFIG) or {}
     value = config.get("conv_template")
     if value is None:
         return None

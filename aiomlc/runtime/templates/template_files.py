@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
-from aiomlc.gguf.directory import model_file, read_model_object
-from aiomlc.gguf.shards import is_gguf
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.validation.model_files import load_errors, read_text
 
 DEFAULT = "default"
@@ -30,7 +29,7 @@ class TemplateFile(NamedTuple):
     path: Path
 
 
-def read_template_files(directory: Path) -> dict[str, TemplateFile]:
+def read_template_files(files: ConfigFiles) -> dict[str, TemplateFile]:
     """Return the templates of a model directory or a GGUF file by name.
 
     As in transformers, files of their own take precedence over `tokenizer_config.json`; the
@@ -39,20 +38,20 @@ def read_template_files(directory: Path) -> dict[str, TemplateFile]:
     Raises:
         ModelLoadError: If a file cannot be read or is not of the right type.
     """
-    files = {} if is_gguf(directory) else _read_jinja_files(directory)
-    if DEFAULT in files:
-        return files
+    found = {} if files.is_gguf else _read_jinja_files(files.model)
+    if DEFAULT in found:
+        return found
 
     for name in (_CONFIG, _PROCESSOR_CONFIG):
-        path = model_file(directory, name)
+        path = files.path(name)
         with load_errors(path):
-            field = (read_model_object(directory, name) or {}).get("chat_template")
+            field = (files.object(name) or {}).get("chat_template")
             templates = {key: TemplateFile(text, path) for key, text in _named(field).items()}
 
         if templates:
-            return {**templates, **files}
+            return {**templates, **found}
 
-    return files
+    return found
 
 
 def _read_jinja_files(directory: Path) -> dict[str, TemplateFile]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 __all__ = ("read_source",)
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from aiomlc.gguf.shards import is_gguf
+from aiomlc.cache.files import Stamp, stamp_of
+from aiomlc.gguf.directory import ConfigFiles
+from aiomlc.gguf.shards import shard_paths
 from aiomlc.models.config.quantization import read_quantization
 from aiomlc.validation.model_files import load_errors
 from aiomlc.weights.formats import mlc, safetensors
@@ -15,18 +19,31 @@ from aiomlc.weights.formats.gguf import read_gguf_source
 from aiomlc.weights.formats.source import Source
 
 
-def read_source(directory: Path) -> Source:
+def read_source(files: ConfigFiles) -> Source:
     """Read the header of a GGUF file, or of a directory MLC's weight index, else safetensors.
 
     Raises:
         ModelLoadError: If a file is missing or invalid.
     """
-    with load_errors(directory):
-        if is_gguf(directory):
-            return read_gguf_source(directory)
+    model = files.model
+    with load_errors(model):
+        if files.is_gguf:
+            stamps = _stamps(shard_paths(model))
+            return replace(read_gguf_source(model), stamps=stamps)
 
-        read = mlc.read_mlc if _is_mlc(directory) else safetensors.read_safetensors
-        return replace(read(directory), quantization=read_quantization(directory))
+        stamps = _stamps(model.iterdir())
+        read = mlc.read_mlc if _is_mlc(model) else safetensors.read_safetensors
+        return replace(read(model), quantization=read_quantization(files), stamps=stamps)
+
+
+def _stamps(paths: Iterable[Path]) -> dict[str, Stamp]:
+    """Return the stamps of the files that can be accessed; reading reports the others."""
+    stamps = {}
+    for path in paths:
+        with suppress(OSError):
+            stamps[path.name] = stamp_of(path.stat())
+
+    return stamps
 
 
 def _is_mlc(directory: Path) -> bool:

@@ -16,13 +16,14 @@ __all__ = (
 )
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 import orjson
 
+from aiomlc.cache.files import Stamp
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.models.config.quantization import StoredQuantization
 from aiomlc.validation.model_files import read_bytes
@@ -68,6 +69,8 @@ class Source:
     files: tuple[Path, ...]  #: The files with tensor data.
     is_mlc: bool  #: Whether the directory has MLC's format rather than Hugging Face's.
     quantization: StoredQuantization | None = None  #: None if matrices consist of floats.
+    #: The stamps of the model's files by name, from before they were read.
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)
     #: Returns the name that the files have for a tensor.
     name_in_file: Callable[[str], str] = str
 

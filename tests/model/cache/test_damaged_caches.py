@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from tests.model.cache.mutations import mutate
@@ -27,7 +28,14 @@ _SEED = int(os.environ.get("AIOMLC_SEED", "1"))
 
 def _logits(model: Path) -> NDArray[np.float32]:
     config = EngineConfig(num_threads=1)
-    opened = anyio.run(open_native, find_model(model), "cpu", "local", config, lambda _: None)
+    opened = anyio.run(
+        open_native,
+        ModelFacts(find_model(model), config.quantization),
+        "cpu",
+        "local",
+        config,
+        lambda _: None,
+    )
     opened.native.add_sequence(0)
     return opened.native.forward([(0, [1, 2, 3, 4, 5])])
 

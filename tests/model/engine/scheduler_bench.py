@@ -21,6 +21,7 @@ from pathlib import Path
 import anyio
 
 from aiomlc.config import EngineConfig
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import OpenedModel, open_native
 from aiomlc.runtime.native.core import EngineOptions, NativeCore
@@ -97,7 +98,12 @@ def open_bench(directory: Path) -> Iterator[ModelBench]:
             prefill_chunk_size=CHUNK_SIZE,
         )
         return anyio.run(
-            open_native, find_model(directory), "auto", "local", config, lambda progress: None
+            open_native,
+            ModelFacts(find_model(directory), config.quantization),
+            "auto",
+            "local",
+            config,
+            lambda progress: None,
         )
 
     opened = open_model()

@@ -23,6 +23,7 @@ from aiomlc import (
     RequestFailedError,
 )
 from aiomlc.api.session.loader import Loader
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.core import EngineOptions, NativeCore
@@ -229,7 +230,7 @@ def test_failed_draft_model_frees_its_pages(
     config = EngineConfig(quantization="q4f16_1", num_threads=2, **small_draft)
     opened = anyio.run(
         open_native,
-        find_model(tiny_directory("llama")),
+        ModelFacts(find_model(tiny_directory("llama")), config.quantization),
         "auto",
         "local",
         config,

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, EngineConfig
 from aiomlc.errors import BadRequestError, InputTooLongError, ModelLoadError
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import prepare_model
+from aiomlc.runtime.loading.prepare import prepare_model
 from aiomlc.runtime.native.encoder import NativeEncoder
 from aiomlc.weights import map_weights
 from tests.model.make_encoder_reference import REFERENCE, SENTENCES, reference_states
@@ -34,7 +35,12 @@ def encoder_directory(model_cache: Path, tmp_path_factory: pytest.TempPathFactor
 def open_encoder(encoder_directory: Path) -> OpenEncoder:
     async def open_one(quantization: str) -> NativeEncoder:
         config = EngineConfig(quantization=quantization, num_threads=2)
-        model = await prepare_model(find_model(encoder_directory), "auto", config, lambda _: None)
+        model = await prepare_model(
+            ModelFacts(find_model(encoder_directory), config.quantization),
+            "auto",
+            config,
+            lambda _: None,
+        )
         weights = model.weights
         params = map_weights(weights.path, weights.nbytes, weights.params)
         return NativeEncoder(model.library, params, model.num_threads)

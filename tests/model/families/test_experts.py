@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
 from aiomlc.models import DecoderConfig, decoder_parameters, read_description
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import prepare_model
+from aiomlc.runtime.loading.prepare import prepare_model
 from aiomlc.runtime.native.library import load_native
 from tests.model.kernels.test_linear import empty, layout, pack_f32, pack_q4, random
 from tests.model.tiny_experts import EXPERT_CONFIGS, fused_experts
@@ -44,7 +45,11 @@ def test_fused_expert_tensors_give_the_same_packed_bytes(
         if name == "fused":
             write_safetensors(directory / "model.safetensors", fused)
         prepared = anyio.run(
-            prepare_model, find_model(directory), "auto", config, lambda progress: None
+            prepare_model,
+            ModelFacts(find_model(directory), config.quantization),
+            "auto",
+            config,
+            lambda progress: None,
         )
         packed.append(prepared.weights.path.read_bytes())
 
@@ -96,7 +101,11 @@ def test_an_mlc_directory_gives_the_same_packed_bytes(
             write_mlc_model(directory, architecture)
         config = EngineConfig(quantization="q4f16_1", num_threads=2)
         prepared = anyio.run(
-            prepare_model, find_model(directory), "auto", config, lambda progress: None
+            prepare_model,
+            ModelFacts(find_model(directory), config.quantization),
+            "auto",
+            config,
+            lambda progress: None,
         )
         packed.append(prepared.weights.path.read_bytes())
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
 from aiomlc.models import DecoderConfig, Parameter, decoder_parameters, read_description
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
@@ -100,7 +101,12 @@ def _mlc_tensors(
 def _open(directory: Path, quantization: str | None) -> NativeModel:
     options = EngineConfig(quantization=quantization, num_threads=2)
     return anyio.run(
-        open_native, find_model(directory), "auto", "local", options, lambda progress: None
+        open_native,
+        ModelFacts(find_model(directory), options.quantization),
+        "auto",
+        "local",
+        options,
+        lambda progress: None,
     ).native
 
 

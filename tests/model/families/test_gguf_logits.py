@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aiomlc.config import EngineConfig
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
@@ -27,7 +28,12 @@ _NAMES = ("llama", "gemma2", "phi3_long", "qwen2_moe", "gpt_neox")
 def _open(path: Path, **options: Any) -> NativeModel:  # noqa: ANN401 - of EngineConfig.
     config = EngineConfig(num_threads=2, **options)
     return anyio.run(
-        open_native, find_model(path), "auto", "local", config, lambda progress: None
+        open_native,
+        ModelFacts(find_model(path), config.quantization),
+        "auto",
+        "local",
+        config,
+        lambda progress: None,
     ).native
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import DecoderConfig, Parameter, RopeConfig, decoder_parameters, read_description
 from aiomlc.models.parameters.parameter import source_runs
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import check_tensors
 from aiomlc.weights.formats.gguf import read_gguf_source
 from aiomlc.weights.formats.safetensors import read_safetensors
 from aiomlc.weights.formats.source import Source, SourceTensor
@@ -89,7 +89,7 @@ def test_a_missing_tensor_has_the_name_of_the_file(
     path = write_gguf(tmp_path / "a.gguf", config, weights, add_tiny_text)
 
     with pytest.raises(ModelLoadError, match="tensor is missing") as error:
-        check_tensors(find_model(path), None)
+        ModelFacts(find_model(path)).check_tensors()
 
     assert error.value.tensor == missing
     assert error.value.path == path
@@ -108,7 +108,7 @@ def test_a_type_that_cannot_be_computed_is_refused_by_its_tensor(tmp_path: Path)
     path = write_gguf(tmp_path / "a.gguf", config, weights, add_tiny_text, encode)
 
     with pytest.raises(ModelLoadError, match=r"blk.0.ffn_down.weight: .* or MXFP4, got IQ2_XXS"):
-        check_tensors(find_model(path), None)
+        ModelFacts(find_model(path)).check_tensors()
 
 
 def _write_both(root: Path, name: str) -> tuple[Path, Path]:

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
@@ -29,7 +30,12 @@ Directory = Callable[[str], Path]
 def _open(directory: Path, **options: Any) -> NativeModel:  # noqa: ANN401
     config = EngineConfig(quantization="q0f32", num_threads=2, **options)
     return anyio.run(
-        open_native, find_model(directory), "auto", "local", config, lambda progress: None
+        open_native,
+        ModelFacts(find_model(directory), config.quantization),
+        "auto",
+        "local",
+        config,
+        lambda progress: None,
     ).native
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
@@ -26,7 +27,12 @@ STEPS = 24
 def open_model(directory: Path, quantization: str | None = None) -> NativeModel:
     config = EngineConfig(quantization=quantization, num_threads=2)
     opened = anyio.run(
-        open_native, find_model(directory), "auto", "local", config, lambda progress: None
+        open_native,
+        ModelFacts(find_model(directory), config.quantization),
+        "auto",
+        "local",
+        config,
+        lambda progress: None,
     )
     return opened.native
 

@@ -14,6 +14,7 @@ from anyio import create_task_group
 from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
@@ -38,7 +39,14 @@ def open_mistral(model_cache: Path, tmp_path: Path) -> Open:
         (path / "config.json").write_text(json.dumps(values))
         config = EngineConfig(quantization="q0f32", num_threads=2, **options)
         directory = find_model(path)
-        opened = anyio.run(open_native, directory, "auto", "local", config, lambda progress: None)
+        opened = anyio.run(
+            open_native,
+            ModelFacts(directory, config.quantization),
+            "auto",
+            "local",
+            config,
+            lambda progress: None,
+        )
         return opened.native
 
     return open_one

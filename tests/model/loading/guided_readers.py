@@ -28,6 +28,7 @@ import orjson
 import aiomlc
 from aiomlc import AiomlcError
 from aiomlc.compiler import CompiledLibrary, CompileJob, read_library, write_library
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.text_files import read_tokenizer_json
 from aiomlc.models import read_description
@@ -84,7 +85,7 @@ def _gguf(root: Path) -> Target:
         changed.write_bytes(data)
         try:
             read_description(changed)
-            read_source(changed)
+            read_source(ConfigFiles(changed))
             read_tokenizer_json(read_gguf(changed))
         finally:
             changed.unlink()
@@ -98,7 +99,7 @@ def _safetensors(root: Path) -> Target:
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        read_source(path.parent)
+        read_source(ConfigFiles(path.parent))
 
     return Target(base, 8 + int.from_bytes(base[:8], "little"), read)
 

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from aiomlc import AiomlcError, EngineConfig, MLCEngine, ModelLoadError, RequestError, plan_memory
 from aiomlc.errors import RequestFailedError
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.text_files import read_tokenizer_json
 from aiomlc.models import read_description
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.memory_plan import InsufficientMemoryError
 from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import check_tensors
 from aiomlc.runtime.templates.prompt_template import load_prompt_template
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from tests.model.loading.mutations import BASES, Mutation, mutate
@@ -53,10 +54,10 @@ def answer(directory: Path, base: str) -> list[object]:
 def description(directory: Path) -> list[object]:
     """Return what is read of a model before anything is compiled for it."""
     model = find_model(directory)
-    check_tensors(model, None)
+    ModelFacts(model).check_tensors()
     config = read_description(model.path).config
     tokenizer = Tokenizer.from_json(read_tokenizer_json(read_gguf(model.path)))
-    template = load_prompt_template(model.path, config.vocab_size)
+    template = load_prompt_template(ConfigFiles(model.path), config.vocab_size)
     options = model.sampling_defaults()
     values = (tokenizer.encode("Hello"), template and template.source, options)
     return [str(config), *map(str, values), *model.eos_token_ids(config.vocab_size)]

@@ -23,9 +23,10 @@ from aiomlc import (
     SyncMLCEngine,
 )
 from aiomlc import plan_memory as plan_engine
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.memory_plan import plan_memory
 from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import prepare_model
+from aiomlc.runtime.loading.prepare import prepare_model
 from tests.model.conftest import OpenTiny
 from tests.model.tiny_encoder import write_encoder
 from tests.model.tiny_models import DISTINCT, TINY_CONFIGS
@@ -39,6 +40,7 @@ import json, sys
 from pathlib import Path
 import anyio
 from aiomlc.config import EngineConfig
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.loading.model_directory import find_model
 
@@ -56,7 +58,8 @@ for tokens in map(int, sys.argv[4:]):
     before = size()
     opened.append(
         anyio.run(
-            open_native, find_model(sys.argv[1]), "auto", "local", config, lambda progress: None
+            open_native, ModelFacts(find_model(sys.argv[1]), sys.argv[2]), "auto", "local", config,
+            lambda progress: None,
         )
     )
     print(json.dumps([size() - before, opened[-1].plan.kv_cache_bytes]))
@@ -76,7 +79,13 @@ def test_weights_have_the_planned_size(
     directory = find_model(tiny_directory(architecture))
     config = EngineConfig(quantization=quantization, num_threads=2)
 
-    prepared = anyio.run(prepare_model, directory, "auto", config, lambda progress: None)
+    prepared = anyio.run(
+        prepare_model,
+        ModelFacts(directory, config.quantization),
+        "auto",
+        config,
+        lambda progress: None,
+    )
 
     plan = plan_memory(directory, "local", config)
     assert plan.weight_bytes == prepared.weights.nbytes

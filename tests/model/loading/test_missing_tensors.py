@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from aiomlc import ModelLoadError
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import check_tensors
 from tests.model.quantized_files import QUANTIZERS
 from tests.model.quantized_models import write_quantized
 from tests.model.weight_files import write_raw_safetensors
@@ -39,6 +39,6 @@ def test_a_missing_part_of_a_matrix_is_named(tmp_path: Path, quantizer: str, par
     write_raw_safetensors(path, header, content[end:])
 
     with pytest.raises(ModelLoadError, match="tensor is missing") as caught:
-        check_tensors(find_model(tmp_path), None)
+        ModelFacts(find_model(tmp_path)).check_tensors()
 
     assert caught.value.tensor == name

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
-from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.tools import shard_writer
 from aiomlc.tools.convert import convert_weights
 from aiomlc.tools.gen_config import gen_config

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.models import read_description
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.loading.text_files import TextFiles
@@ -102,7 +103,7 @@ async def test_a_converted_directory_gives_the_same_logits(
     await convert_weights(model, tmp_path / "out", quantization=quantization)
     await generate(model, tmp_path / "out", quantization=quantization)
 
-    assert TextFiles.read(find_model(tmp_path / "out")).template is not None
+    assert TextFiles.read(ModelFacts(find_model(tmp_path / "out"))).template is not None
     converted = await logits(tmp_path / "out", None)
     if quantization == "q4f16_1":
         np.testing.assert_array_equal(converted, await logits(model, quantization))
@@ -113,7 +114,9 @@ async def test_a_converted_directory_gives_the_same_logits(
 async def logits(model: Path, quantization: str | None) -> NDArray[np.float32]:
     """Return the logits after a prompt."""
     config = EngineConfig(quantization=quantization, num_threads=2)
-    opened = await open_native(find_model(model), "auto", "local", config, lambda _: None)
+    opened = await open_native(
+        ModelFacts(find_model(model), config.quantization), "auto", "local", config, lambda _: None
+    )
     opened.native.add_sequence(1)
     return opened.native.forward([(1, [3, 200, 17, 4, 250])])
 

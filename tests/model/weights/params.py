@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.weights import PackedWeights, Progress, map_weights, prepare_weights
+from aiomlc.weights.formats.directory import read_source
 from tests.model.weight_files import Array, load, pack, store
 
 # 80 is not a multiple of 32 and 40 not a multiple of 16, so that every kind of padding occurs.
@@ -96,7 +98,7 @@ async def prepare(
 ) -> PackedWeights:
     """Prepare the weights, with the cache of the fixture `model`."""
     return await prepare_weights(
-        model,
+        read_source(ConfigFiles(model)),
         params,
         quantization="q4f16_1",
         num_threads=num_threads,

@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.cli.terminal.progress import ProgressLine
 from aiomlc.cli.terminal.status_line import StatusLine
-from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.progress import LoadProgress
 from tests.unit.cli.scene import FakeTerminal
 
 

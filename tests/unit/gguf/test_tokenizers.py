@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from tokenizers import trainers as training
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.gguf.directory import read_model_object
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.pre_tokenizers import PRE_TOKENIZERS
 from aiomlc.gguf.text_files import read_tokenizer_json
@@ -296,11 +296,11 @@ def test_the_second_reading_builds_nothing(tmp_path: Path, monkeypatch: pytest.M
     path = write_metadata(tmp_path / "a.gguf", _fill_qwen)
     expected = (
         read_tokenizer_json(read_gguf(path)),
-        read_model_object(path, "generation_config.json"),
+        ConfigFiles(path).object("generation_config.json"),
     )
     monkeypatch.setattr("aiomlc.gguf.text_files.read_vocabulary", _fail)
 
-    again = read_tokenizer_json(read_gguf(path)), read_model_object(path, "generation_config.json")
+    again = read_tokenizer_json(read_gguf(path)), ConfigFiles(path).object("generation_config.json")
 
     assert again == expected
 
@@ -337,14 +337,14 @@ def test_end_tokens_templates_and_sampling_come_from_the_metadata(tmp_path: Path
     path = write_metadata(tmp_path / "a.gguf", fill)
 
     ids = _byte_level("qwen2").get_vocab(with_added_tokens=True)
-    assert read_model_object(path, "generation_config.json") == {
+    assert ConfigFiles(path).object("generation_config.json") == {
         "eos_token_id": sorted([ids["</s>"], ids["<|im_end|>"]]),
         "temperature": 0.6,
         "top_k": 20,
         "top_p": 0.95,
         "repetition_penalty": 1.05,
     }
-    assert read_model_object(path, "tokenizer_config.json") == {
+    assert ConfigFiles(path).object("tokenizer_config.json") == {
         "bos_token": "<s>",
         "eos_token": "</s>",
         "chat_template": [
@@ -352,7 +352,7 @@ def test_end_tokens_templates_and_sampling_come_from_the_metadata(tmp_path: Path
             {"name": "rag", "template": "R"},
         ],
     }
-    assert read_model_object(path, "mlc-chat-config.json") is None
+    assert ConfigFiles(path).object("mlc-chat-config.json") is None
 
 
 def _unknown_pre(writer: gguf.GGUFWriter) -> None:

@@ -18,7 +18,8 @@ from aiomlc.errors import (
     EngineError,
     ModelLoadError,
 )
-from aiomlc.runtime.loading.loaded_model import LoadedModel, LoadProgress
+from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.testing import FakeCore, fake_loader, fake_model
 from tests.unit.api.engines.async_engine_helpers import HELLO, GatedLoader, ask
 

@@ -26,7 +26,8 @@ from aiomlc.errors import (
     ModelLoadError,
     RequestAbortedError,
 )
-from aiomlc.runtime.loading.loaded_model import LoadedModel, LoadProgress
+from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.testing import FakeCore, fake_loader
 
 pytestmark = pytest.mark.timeout(20)

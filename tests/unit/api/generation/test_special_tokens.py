@@ -18,6 +18,7 @@ from tokenizers import processors
 
 from aiomlc import AsyncMLCEngine, GenerationConfig, SyncMLCEngine, TextData
 from aiomlc.batch import run_batch
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.loading.model_directory import ModelDirectory
 from aiomlc.runtime.loading.text_files import TextFiles
@@ -96,7 +97,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
 
 
 def _loader(source: Path, core: FakeCore) -> Any:  # noqa: ANN401 - a loader takes any arguments.
-    files = TextFiles.read(ModelDirectory(source))
+    files = TextFiles.read(ModelFacts(ModelDirectory(source)))
 
     async def load(*_: object, **__: object) -> LoadedModel:
         return replace(

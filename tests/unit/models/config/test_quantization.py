@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.models.config.quantization import (
     MLC_QUANTIZATIONS,
     QUANTIZATION_METHODS,
@@ -43,12 +44,12 @@ FP8_WEIGHTS: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": "bloc
 
 def read(directory: Path, config: dict[str, Any]) -> StoredQuantization | None:
     (directory / "config.json").write_text(json.dumps({"quantization_config": config}))
-    return read_quantization(directory)
+    return read_quantization(ConfigFiles(directory))
 
 
 def read_mlc(directory: Path, **config: object) -> StoredQuantization | None:
     (directory / "mlc-chat-config.json").write_text(json.dumps(config))
-    return read_quantization(directory)
+    return read_quantization(ConfigFiles(directory))
 
 
 @pytest.mark.parametrize(
@@ -183,8 +184,8 @@ def test_the_block_of_scales_is_read_from_the_config_of_mlc(tmp_path: Path) -> N
 def test_a_directory_of_floats_has_no_quantization(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
 
-    assert read_quantization(tmp_path) is None
-    assert read_quantization(tmp_path / "missing") is None
+    assert read_quantization(ConfigFiles(tmp_path)) is None
+    assert read_quantization(ConfigFiles(tmp_path / "missing")) is None
 
 
 def test_the_list_of_methods_is_complete() -> None:

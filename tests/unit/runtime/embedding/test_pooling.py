@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.runtime.embedding.pooling import SentenceConfig, read_sentence_config
 
 CLS = {"model_type": "encoder", "pooling_strategy": "cls", "normalize": True}
@@ -30,18 +31,18 @@ def write_modules(directory: Path, mode: str) -> Path:
 
 
 def test_a_hugging_face_directory_is_pooled_as_by_sentence_transformers(tmp_path: Path) -> None:
-    assert read_sentence_config(tmp_path) == SentenceConfig("mean", None, True)
+    assert read_sentence_config(ConfigFiles(tmp_path)) == SentenceConfig("mean", None, True)
 
 
 @pytest.mark.parametrize("metadata", [CLS, {}, None])
 def test_an_mlc_directory_is_pooled_as_by_mlc_llm(tmp_path: Path, metadata: object) -> None:
-    assert read_sentence_config(write_mlc(tmp_path, metadata)).pooling == "cls"
+    assert read_sentence_config(ConfigFiles(write_mlc(tmp_path, metadata))).pooling == "cls"
 
 
 def test_the_metadata_of_an_mlc_directory_is_used(tmp_path: Path) -> None:
     metadata = {"model_type": "encoder", "pooling_strategy": "mean", "normalize": False}
 
-    assert read_sentence_config(write_mlc(tmp_path, metadata)) == SentenceConfig(
+    assert read_sentence_config(ConfigFiles(write_mlc(tmp_path, metadata))) == SentenceConfig(
         "mean", None, False
     )
 
@@ -49,12 +50,12 @@ def test_the_metadata_of_an_mlc_directory_is_used(tmp_path: Path) -> None:
 def test_the_files_of_sentence_transformers_take_precedence(tmp_path: Path) -> None:
     write_modules(write_mlc(tmp_path, CLS), "last")
 
-    assert read_sentence_config(tmp_path).pooling == "last"
+    assert read_sentence_config(ConfigFiles(tmp_path)).pooling == "last"
 
 
 def test_a_default_pooling_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "aiomlc"):
-        read_sentence_config(write_mlc(tmp_path, CLS))
+        read_sentence_config(ConfigFiles(write_mlc(tmp_path, CLS)))
 
     assert caplog.messages == [f"{tmp_path}: embeddings are pooled by 'cls'"]
 
@@ -70,6 +71,6 @@ def test_a_default_pooling_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFi
 )
 def test_invalid_metadata_is_rejected(tmp_path: Path, changes: dict[str, Any], field: str) -> None:
     with pytest.raises(ModelLoadError) as caught:
-        read_sentence_config(write_mlc(tmp_path, CLS | changes))
+        read_sentence_config(ConfigFiles(write_mlc(tmp_path, CLS | changes)))
 
     assert caught.value.field == field

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from aiomlc import EngineConfig, ModelLoadError
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.runtime.embedding.pooling import read_sentence_config
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.memory_plan import plan_memory
 from aiomlc.runtime.loading.model_directory import BUNDLED_DRAFT, ModelDirectory
-from aiomlc.runtime.loading.open_decoder import check_tensors
 from aiomlc.runtime.loading.text_files import TextFiles
 from tests.model.tiny_encoder import write_encoder
 from tests.model.tiny_models import TINY_CONFIGS, write_model
@@ -33,9 +34,9 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 def read_decoder(directory: Path) -> None:
     """Read every file that opening a decoder reads."""
     model = ModelDirectory(directory)
-    check_tensors(model, None)
+    ModelFacts(model).check_tensors()
     plan_memory(model, "local", EngineConfig())
-    TextFiles.read(model)
+    TextFiles.read(ModelFacts(model))
 
 
 def _fifo(path: Path) -> None:
@@ -91,7 +92,7 @@ def test_a_special_file_of_an_encoder_is_refused(
 ) -> None:
     directory = write_encoder(tmp_path / "model")
 
-    check_refused(directory / name, make, lambda: read_sentence_config(directory))
+    check_refused(directory / name, make, lambda: read_sentence_config(ConfigFiles(directory)))
 
 
 @pytest.mark.parametrize("layers", [10**6, 10**9, 10**30])
@@ -122,7 +123,7 @@ def test_sizes_are_compared_with_the_tensors_that_exist(
     (directory / "config.json").write_text(json.dumps(TINY_CONFIGS["llama"] | change))
 
     with pytest.raises(ModelLoadError, match=problem) as caught:
-        check_tensors(ModelDirectory(directory), None)
+        ModelFacts(ModelDirectory(directory)).check_tensors()
 
     assert caught.value.path == directory / "model.safetensors"
     assert caught.value.tensor

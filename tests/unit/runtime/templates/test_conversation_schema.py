@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from aiomlc import ModelLoadError
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.templates.prompt_template import load_prompt_template
 from aiomlc.runtime.templates.registry import builtin_conversations, get_conversation_template
@@ -84,7 +85,7 @@ def test_an_invalid_field_is_reported_with_its_file(
     path = write_config(tmp_path, {**CHATML, **fields})
 
     with pytest.raises(ModelLoadError, match=reason) as caught:
-        load_prompt_template(tmp_path, 256)
+        load_prompt_template(ConfigFiles(tmp_path), 256)
 
     assert (caught.value.path, caught.value.field) == (path, f"conv_template.{field}")
     assert str(path) in str(caught.value)
@@ -97,7 +98,7 @@ def test_unknown_fields_are_ignored_and_logged_once(
     path = write_config(tmp_path, {**CHATML, "role_sep": "", "offset": 0})
 
     with caplog.at_level(logging.WARNING, "aiomlc"):
-        template = load_prompt_template(tmp_path, 256)
+        template = load_prompt_template(ConfigFiles(tmp_path), 256)
 
     assert template == make_conversation()
     message = f"{path}: conv_template: ignoring unknown fields: role_sep, offset"

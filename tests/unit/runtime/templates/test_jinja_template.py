@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from tests.model.gguf_tokenizers import add_byte_level
 from tests.unit.gguf.files import write_metadata
@@ -174,10 +175,10 @@ def test_a_template_with_a_syntax_error_is_rejected() -> None:
 def test_a_template_is_loaded_from_a_directory(tmp_path: Path) -> None:
     config = {"chat_template": "{{ bos_token }}A", "bos_token": {"content": "<s>"}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    from_config = ChatTemplate.load(tmp_path)
+    from_config = ChatTemplate.load(ConfigFiles(tmp_path))
 
     (tmp_path / "chat_template.jinja").write_text("{{ bos_token }}B")
-    from_file = ChatTemplate.load(tmp_path)
+    from_file = ChatTemplate.load(ConfigFiles(tmp_path))
 
     assert from_config is not None
     assert from_file is not None
@@ -236,7 +237,7 @@ def write_gguf(directory: Path) -> Path:
 def test_a_named_template_is_chosen_by_the_tools(
     write: Callable[[Path], Path | None], tmp_path: Path
 ) -> None:
-    template = ChatTemplate.load(write(tmp_path) or tmp_path)
+    template = ChatTemplate.load(ConfigFiles(write(tmp_path) or tmp_path))
 
     assert template is not None
     assert [template.for_chat(has_tools=each).render([USER]) for each in (False, True)] == [
@@ -252,7 +253,7 @@ def test_a_template_of_its_own_replaces_all_of_the_configuration(tmp_path: Path)
     write_field(tmp_path, "chat_template.json", "processor")
     (tmp_path / "chat_template.jinja").write_text("new")
 
-    template = ChatTemplate.load(tmp_path)
+    template = ChatTemplate.load(ConfigFiles(tmp_path))
 
     assert template is not None
     assert template.for_chat(has_tools=True).render([USER], tools=[TOOL]) == "new"
@@ -264,15 +265,15 @@ def test_an_invalid_named_template_is_reported_with_its_file(tmp_path: Path) -> 
     path.write_text("{% if %}")
 
     with pytest.raises(ModelLoadError, match="invalid chat template") as caught:
-        ChatTemplate.load(tmp_path)
+        ChatTemplate.load(ConfigFiles(tmp_path))
 
     assert caught.value.path == path
 
 
 def test_a_directory_without_a_template_loads_none(tmp_path: Path) -> None:
-    assert ChatTemplate.load(tmp_path) is None
+    assert ChatTemplate.load(ConfigFiles(tmp_path)) is None
     (tmp_path / "tokenizer_config.json").write_text("{}")
-    assert ChatTemplate.load(tmp_path) is None
+    assert ChatTemplate.load(ConfigFiles(tmp_path)) is None
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "[" * 100_000])
@@ -283,7 +284,7 @@ def test_an_invalid_tokenizer_config_is_reported_with_its_path(
     path.write_text(content)
 
     with pytest.raises(ModelLoadError) as caught:
-        ChatTemplate.load(tmp_path)
+        ChatTemplate.load(ConfigFiles(tmp_path))
 
     assert caught.value.path == path
 
@@ -306,7 +307,7 @@ def test_an_invalid_template_is_reported_with_its_file(config: object, tmp_path:
     path.write_text(json.dumps(config))
 
     with pytest.raises(ModelLoadError) as caught:
-        ChatTemplate.load(tmp_path)
+        ChatTemplate.load(ConfigFiles(tmp_path))
 
     assert caught.value.path == path
     assert caught.value.field == "chat_template"

@@ -10,6 +10,7 @@ import pytest
 
 from aiomlc import ConvTemplateRegistry, MessagePlaceholders, ModelLoadError
 from aiomlc.config import BUNDLED_MODEL
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.runtime.templates.prompt_template import load_prompt_template, template_stop_ids
@@ -22,15 +23,15 @@ from tests.unit.runtime.templates.conversation_cases import CHATML, make_convers
 
 
 def test_a_directory_without_a_jinja_template_uses_its_conv_template(tmp_path: Path) -> None:
-    assert load_prompt_template(tmp_path, 256) is None
+    assert load_prompt_template(ConfigFiles(tmp_path), 256) is None
     write_config(tmp_path, None)
-    assert load_prompt_template(tmp_path, 256) is None
+    assert load_prompt_template(ConfigFiles(tmp_path), 256) is None
 
     write_config(tmp_path, CHATML)
-    assert load_prompt_template(tmp_path, 256) == make_conversation()
+    assert load_prompt_template(ConfigFiles(tmp_path), 256) == make_conversation()
 
     write_config(tmp_path, "qwen2")
-    assert load_prompt_template(tmp_path, 256) is get_conversation_template("qwen2")
+    assert load_prompt_template(ConfigFiles(tmp_path), 256) is get_conversation_template("qwen2")
 
 
 # What MLC LLM's `gen_config` writes for `--conv-template phi-2`.
@@ -77,7 +78,7 @@ def test_a_conv_template_beside_a_jinja_template_is_used_if_the_user_changed_it(
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
 
     with caplog.at_level(logging.INFO, "aiomlc"):
-        template = load_prompt_template(tmp_path, 256000)
+        template = load_prompt_template(ConfigFiles(tmp_path), 256000)
 
     assert isinstance(template, Conversation if is_used else ChatTemplate)
     (message,) = caplog.messages
@@ -90,7 +91,7 @@ def test_a_registered_template_that_a_config_names_is_the_users(tmp_path: Path) 
     write_config(tmp_path, "test-mine")
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
 
-    assert load_prompt_template(tmp_path, 256) is conversation
+    assert load_prompt_template(ConfigFiles(tmp_path), 256) is conversation
 
 
 @pytest.mark.parametrize("value", [1, "no-such-template", PHI_2 | {"seps": []}])
@@ -100,7 +101,7 @@ def test_an_invalid_conv_template_beside_a_jinja_template_is_logged(
     write_config(tmp_path, value)
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
 
-    assert isinstance(load_prompt_template(tmp_path, 256), ChatTemplate)
+    assert isinstance(load_prompt_template(ConfigFiles(tmp_path), 256), ChatTemplate)
     (message,) = caplog.messages
     assert "the Jinja template is used, since the conv_template is invalid" in message
 
@@ -109,7 +110,7 @@ def test_an_unknown_name_is_rejected_with_similar_names(tmp_path: Path) -> None:
     path = write_config(tmp_path, "LLama_3")
 
     with pytest.raises(ModelLoadError, match=r"'LLama_3' \(similar: .*llama-3.*\)") as caught:
-        load_prompt_template(tmp_path, 256)
+        load_prompt_template(ConfigFiles(tmp_path), 256)
 
     assert (caught.value.path, caught.value.field) == (path, "conv_template")
     with pytest.raises(ModelLoadError, match=r"known: LM, aya-23, chatml, .*wizardlm_7b\)"):
@@ -123,7 +124,7 @@ def test_a_conv_template_of_another_type_is_rejected(tmp_path: Path, value: obje
     with pytest.raises(
         ModelLoadError, match="must be an object or the name of a template"
     ) as caught:
-        load_prompt_template(tmp_path, 256)
+        load_prompt_template(ConfigFiles(tmp_path), 256)
 
     assert caught.value.field == "conv_template"
 
@@ -134,10 +135,12 @@ def test_a_token_prefix_outside_of_the_vocabulary_is_rejected(tmp_path: Path) ->
     with pytest.raises(
         ModelLoadError, match=r"token id 128000, which is not in \[0, 256\)"
     ) as caught:
-        load_prompt_template(tmp_path, 256)
+        load_prompt_template(ConfigFiles(tmp_path), 256)
 
     assert caught.value.field == "conv_template.system_prefix_token_ids"
-    assert load_prompt_template(tmp_path, 128256) is get_conversation_template("llama-3")
+    assert load_prompt_template(ConfigFiles(tmp_path), 128256) is get_conversation_template(
+        "llama-3"
+    )
 
 
 def test_a_name_is_registered_once_unless_overridden(

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
+from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.weights.formats.directory import read_source
 from aiomlc.weights.formats.mlc import read_mlc, verify_checksums
 from aiomlc.weights.formats.safetensors import read_safetensors, read_safetensors_file
@@ -198,7 +199,7 @@ def test_what_is_there_in_place_of_weights_is_explained(
         (tmp_path / name).write_text("{}")
 
     with pytest.raises(ModelNotFoundError, match=f"neither {missing} nor .*{hint}"):
-        read_source(tmp_path)
+        read_source(ConfigFiles(tmp_path))
 
 
 def test_a_missing_shard_is_reported(tmp_path: Path) -> None:
@@ -332,7 +333,7 @@ def test_a_fifo_in_place_of_a_weight_file_is_refused(tmp_path: Path, name: str) 
     os.mkfifo(tmp_path / name)
 
     with pytest.raises(ModelLoadError, match="must be a regular file, got a FIFO") as caught:
-        read_source(tmp_path)
+        read_source(ConfigFiles(tmp_path))
 
     assert caught.value.path == tmp_path / name
 
@@ -343,7 +344,7 @@ def test_a_fifo_in_place_of_a_shard_is_refused(tmp_path: Path) -> None:
     os.mkfifo(shard)
 
     with pytest.raises(ModelLoadError, match="must be a regular file, got a FIFO") as caught:
-        read_source(tmp_path)
+        read_source(ConfigFiles(tmp_path))
 
     assert caught.value.path == shard
 

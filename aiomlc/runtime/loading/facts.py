@@ -1,0 +1,107 @@
+"""The facts of a model: all that its files say, before anything is allocated or compiled."""
+
+from __future__ import annotations
+
+__all__ = ("ModelFacts",)
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Final, final
+
+from aiomlc.compiler.parameters import pack_parameters
+from aiomlc.compiler.quantization import Quantization
+from aiomlc.models import (
+    EncoderConfig,
+    ModelConfig,
+    ModelDescription,
+    Parameter,
+    decoder_parameters,
+    describe_model,
+    encoder_parameters,
+)
+from aiomlc.models.parameters.packed_parameter import PackedParameter
+from aiomlc.runtime.loading.model_directory import ModelDirectory
+from aiomlc.runtime.loading.quantization import find_quantization
+from aiomlc.validation.model_files import load_errors
+from aiomlc.weights.formats.directory import read_source
+from aiomlc.weights.formats.source import Source
+from aiomlc.weights.plan import make_plan
+
+_DEFAULT: Final = "q4f16_1"
+_ENCODER_DEFAULT: Final = "q0f32"  # They are small, and embeddings are compared numerically.
+
+
+@final
+class ModelFacts:
+    """What the files of one model say, derived once, when it is first needed.
+
+    A model is opened in stages: facts, memory plan, library, weights, native model, assembly. Each
+    stage gets the facts of the model, and a draft model has facts of its own.
+
+    Args:
+        directory: The directory of the model.
+        requested: The requested quantization; None for the one of its files, or the default.
+
+    Raises:
+        ModelLoadError: By every property, if a file, tensor or field is missing or invalid.
+        BadRequestError: By `quantization` and `packed`, if the weights have another one than the
+            requested one.
+    """
+
+    def __init__(self, directory: ModelDirectory, requested: str | None = None) -> None:
+        self.directory = directory
+        self._requested = requested
+
+    @cached_property
+    def description(self) -> ModelDescription:
+        """The configuration, and the file that it is from."""
+        return describe_model(self.directory.files)
+
+    @property
+    def config(self) -> ModelConfig:
+        """The configuration."""
+        return self.description.config
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether the model returns embeddings and no text."""
+        return isinstance(self.config, EncoderConfig)
+
+    @cached_property
+    def parameters(self) -> Sequence[Parameter]:
+        """The parameters of the architecture."""
+        config = self.config
+        if isinstance(config, EncoderConfig):
+            return encoder_parameters(config)
+
+        return decoder_parameters(config)
+
+    @cached_property
+    def source(self) -> Source:
+        """The tensors in the weight files. Their data is not read."""
+        return read_source(self.directory.files)
+
+    @cached_property
+    def quantization(self) -> Quantization:
+        """The formats of all matrices."""
+        return find_quantization(
+            self.directory.files,
+            self.parameters,
+            lambda: self.source,
+            requested=self._requested,
+            default=_ENCODER_DEFAULT if self.is_encoder else _DEFAULT,
+        )
+
+    @cached_property
+    def packed(self) -> Sequence[PackedParameter]:
+        """The parameters in these formats."""
+        return pack_parameters(self.parameters, self.quantization)
+
+    def check_tensors(self) -> None:
+        """Require the tensors of all parameters, before anything is planned or compiled for them.
+
+        Raises:
+            ModelLoadError: If a tensor is missing or has the wrong shape or dtype.
+        """
+        with load_errors(self.directory.path):
+            make_plan(self.packed, self.source)

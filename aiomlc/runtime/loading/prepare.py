@@ -1,0 +1,102 @@
+"""The stages library and weights: a model is compiled and its weights are packed, unless cached."""
+
+from __future__ import annotations
+
+__all__ = ("PreparedModel", "compile_job", "prepare_model")
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyio import to_thread
+
+from aiomlc.compiler import compile_model, read_library
+from aiomlc.compiler.job import CompiledLibrary, CompileJob
+from aiomlc.config import EngineConfig
+from aiomlc.errors import BadRequestError
+from aiomlc.models import EncoderConfig, ModelConfig
+from aiomlc.runtime.loading.facts import ModelFacts
+from aiomlc.runtime.loading.progress import OnProgress, compile_progress, convert_progress
+from aiomlc.runtime.native.library import load_native
+from aiomlc.runtime.native.platform import check_platform, physical_cores
+from aiomlc.weights import PackedWeights, prepare_weights
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A compiled library and packed weights, ready to be opened with `num_threads`."""
+
+    library: CompiledLibrary
+    weights: PackedWeights
+    num_threads: int
+
+
+async def prepare_model(
+    facts: ModelFacts, device: str, config: EngineConfig, report: OnProgress
+) -> PreparedModel:
+    """Compile the library and convert the weights, unless they are cached.
+
+    Raises:
+        ModelLoadError: If a file, tensor or field is missing or invalid.
+        CompileError: If the library cannot be compiled.
+    """
+    await to_thread.run_sync(load_native)
+    await to_thread.run_sync(check_platform)
+    job = await to_thread.run_sync(compile_job, facts, device, config)
+    library = await _prepare_library(job, config.model_lib, report)
+    threads = config.num_threads or physical_cores()
+    weights = await prepare_weights(
+        await to_thread.run_sync(lambda: facts.source),
+        library.metadata["params"],
+        quantization=library.metadata["quantization"],
+        num_threads=threads,
+        on_progress=lambda done: report(convert_progress(done)),
+    )
+    return PreparedModel(library, weights, threads)
+
+
+async def _prepare_library(
+    job: CompileJob, model_lib: str | None, report: OnProgress
+) -> CompiledLibrary:
+    if model_lib is not None:
+        return await to_thread.run_sync(read_library, Path(model_lib), job)
+
+    return await compile_model(job, on_progress=lambda done: report(compile_progress(done)))
+
+
+def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> CompileJob:
+    """Return the library that an engine with this configuration needs."""
+    quantization = facts.quantization
+    return CompileJob(
+        config=_with_window(facts.config, config),
+        quantization=quantization.name,
+        layouts=quantization.layouts,
+        ordered=tuple(sorted(quantization.ordered)),
+        device=device,
+        kv_cache_dtype=config.kv_cache_dtype,
+    )
+
+
+def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
+    size, sinks = config.sliding_window_size or 0, config.attention_sink_size or 0
+    if isinstance(model, EncoderConfig):
+        if size > 0 or sinks > 0:
+            raise BadRequestError(
+                "sliding_window_size is not supported by encoders", param="sliding_window_size"
+            )
+
+        if config.kv_cache_dtype != "auto":
+            raise BadRequestError(
+                "kv_cache_dtype is not supported by encoders",
+                param="kv_cache_dtype",
+            )
+
+        return model
+
+    if sinks > 0 and size <= 0 and (size < 0 or not model.windows):
+        raise BadRequestError(
+            f"attention_sink_size must be 0 without a sliding window, got {sinks}",
+            param="attention_sink_size",
+        )
+
+    model = model.with_window(config.sliding_window_size, config.attention_sink_size)
+    return model.within(config.max_single_sequence_length)
