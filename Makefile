@@ -55,9 +55,10 @@ chat: $(VENV)/installed
 test: dev
 	$(MAKE) -j2 native pytest THOROUGH=none KERNEL_SHARE=0/4
 
+# All that fails is reported.
 thorough: dev
-	$(MAKE) -j2 lint native native-sanitize docs wheel pytest REPEAT=--strict
-	$(MAKE) frameworks ray failing-calls fuzz mutations-sanitize soak soak-sanitize
+	$(MAKE) -k -j2 lint native native-sanitize docs wheel pytest REPEAT=--strict; status=$$?; \
+	  $(MAKE) -k frameworks ray failing-calls fuzz mutations-sanitize soak soak-sanitize && exit $$status
 
 check: lint-python
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --thorough none tests/unit

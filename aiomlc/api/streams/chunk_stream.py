@@ -59,7 +59,7 @@ class ChunkStream(ReceiveStream[_Chunk], Generic[_Delta, _Chunk]):
     def _delta_to_chunks(self, delta: _Delta) -> Iterable[_Chunk]:
         """Return the chunks of a delta; there may be none."""
 
-    def _is_large(self, _: _Delta) -> bool:
+    def _is_large(self, delta: _Delta) -> bool:
         """Return whether the chunks of a delta take so long that a worker thread makes them."""
         return False
 
@@ -89,9 +89,8 @@ class ChunkStream(ReceiveStream[_Chunk], Generic[_Delta, _Chunk]):
         # Shielded, because a reader may go on after it was cancelled, and nothing is lost.
         with CancelScope(shield=True):
             chunks = await run_in_worker(lambda _: list(self._delta_to_chunks(delta)))
-
-        if not self._is_closed:
-            self._ready.extend(chunks)
+            if not self._is_closed:
+                self._ready.extend(chunks)
 
     async def receive_batch(self) -> list[_Chunk]:
         """Wait for a chunk and return all that are ready; an empty list means the end.
