@@ -1,15 +1,30 @@
-"""The devices that an engine runs on."""
+"""The devices that an engine runs on: the only place that knows their names."""
 
 from __future__ import annotations
 
-__all__ = ("Device", "DeviceName", "parse_device")
+__all__ = ("Device", "DeviceName", "device_of_type", "parse_device")
 
-from typing import Literal, Protocol
+import re
+from typing import Final, Literal, Protocol
 
 from aiomlc.errors import BadRequestError
+from aiomlc.validation.json_values import safe_repr
 
 DeviceName = Literal["cpu"]
-_NAMES: dict[str, DeviceName] = {"auto": "cpu", "cpu": "cpu", "cpu:0": "cpu"}
+_NAMES: Final[dict[str, DeviceName]] = {"auto": "cpu", "cpu": "cpu", "cpu:0": "cpu"}
+_OFFERED: Final = "use 'auto' or 'cpu'"
+#: The kinds of devices that TVM and MLC LLM name, by DLPack's type.
+_KINDS: Final = {
+    1: "cpu",
+    2: "cuda",
+    4: "opencl",
+    7: "vulkan",
+    8: "metal",
+    10: "rocm",
+    15: "webgpu",
+    16: "hexagon",
+}
+_NAME: Final = re.compile(rf"({'|'.join(_KINDS.values())})(:\d+)?", re.ASCII)
 
 
 class DeviceObject(Protocol):
@@ -24,17 +39,35 @@ Device = str | DeviceObject
 
 
 def parse_device(device: Device) -> DeviceName:
-    """Return the name of a device; `auto` selects the best supported one.
+    """Return the name of a device; `auto` selects the best one that this machine has.
 
     Raises:
-        BadRequestError: If the device is unknown or not supported; `param` is `device`.
+        BadRequestError: If the device is unknown or absent; `param` is `device`.
     """
     is_object = callable(getattr(device, "dlpack_device_type", None))
-    name = _NAMES.get(str(device)) if is_object or isinstance(device, str) else None
-    if name is None:
-        value = str(device) if is_object else device
-        raise BadRequestError(
-            f"device {value!r} is not supported: use 'auto' or 'cpu'", param="device"
-        )
+    if not is_object and not isinstance(device, str):
+        raise _invalid(device)
 
-    return name
+    name = _NAMES.get(str(device))
+    if name is not None:
+        return name
+
+    if not _NAME.fullmatch(str(device)):
+        raise _invalid(str(device))
+
+    raise BadRequestError(
+        f"Device is not found on your local environment: {device}; {_OFFERED}", param="device"
+    )
+
+
+def device_of_type(device_type: int, device_id: int) -> DeviceName:
+    """Return the name of the device with a DLPack type and an index.
+
+    Raises:
+        BadRequestError: If the device is unknown or absent; `param` is `device`.
+    """
+    return parse_device(f"{_KINDS.get(device_type, device_type)}:{device_id}")
+
+
+def _invalid(device: object) -> BadRequestError:
+    return BadRequestError(f"Invalid device name: {safe_repr(device)}; {_OFFERED}", param="device")

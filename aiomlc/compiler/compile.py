@@ -17,6 +17,7 @@ from aiomlc.cache import LIBRARIES, cache_error, staged_entry
 from aiomlc.compiler import cache
 from aiomlc.compiler.job import CompiledLibrary, CompileJob, CompileProgress
 from aiomlc.compiler.quantization import quantization_of
+from aiomlc.devices import parse_device
 from aiomlc.errors import CompileError, ModelLoadError
 from aiomlc.workers.process import read_messages, worker_process
 
@@ -37,14 +38,10 @@ async def compile_model(
 
     Raises:
         CompileError: If the compiler fails; the message contains its reason.
-        ModelLoadError: If the device or the quantization is not supported, or the cache cannot be
-            written.
-        BadRequestError: If a setting of the cache is invalid.
+        ModelLoadError: If the quantization is not supported, or the cache cannot be written.
+        BadRequestError: If there is no such device, or a setting of the cache is invalid.
     """
-    if job.device not in ("auto", "cpu"):
-        message = f"device must be 'auto' or 'cpu', got {job.device!r}"
-        raise ModelLoadError(message, field="device")
-
+    parse_device(job.device)
     quantization_of(job.quantization, job.layouts, job.ordered)
     cached = await to_thread.run_sync(cache.find, job)
     if cached is not None:

@@ -1,4 +1,4 @@
-"""An encoder's graph for the CPU backend, and the metadata of its library."""
+"""An encoder's graph, and the metadata of its library."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ __all__ = ("encoder_graph",)
 import tvm
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.backends.cpu import lower_to_cpu
-from aiomlc.compiler.backends.cpu_layers import call_kernel
+from aiomlc.compiler.interface import GraphCompiler
 from aiomlc.compiler.job import LibraryMetadata
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization
@@ -17,10 +16,11 @@ from aiomlc.models.graph.encoder import Encoder
 
 
 def encoder_graph(
-    config: EncoderConfig, quantization: Quantization
+    config: EncoderConfig, quantization: Quantization, compiler: GraphCompiler
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
     """Return the module with the function `encode`, and the library's metadata."""
-    encoder = lower_to_cpu(Encoder(config, _packed_attention), quantization)
+    encoder = Encoder(config, compiler.packed_attention())
+    encoder = compiler.lower_encoder(encoder, quantization)
     tokens = nn.spec.Tensor(["n"], "int32")
     spec = {
         "encode": {
@@ -42,9 +42,3 @@ def encoder_graph(
         "params": parameter_records(encoder_parameters(config), quantization, order),
     }
     return module, metadata
-
-
-def _packed_attention(qkv: nn.Tensor, lengths: nn.Tensor, num_heads: int) -> nn.Tensor:
-    """Return attention outputs `[n, hidden]`; a token attends to all tokens of the same input."""
-    shape = (qkv.shape[0], int(qkv.shape[1]) // 3)
-    return call_kernel("packed_attention", [qkv, lengths, num_heads], shape, "float32")

@@ -17,7 +17,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,7 +67,7 @@ def write_library(library: CompiledLibrary, job: CompileJob, path: Path) -> None
     contents = (library.code, json.dumps(library.metadata).encode())
     files = dict(zip(LIBRARIES.files, contents, strict=True))
     digests = {name: _digest(data) for name, data in files.items()}
-    manifest = {**cache.key_parts(_portable(job)), _DIGESTS: digests}
+    manifest = {**cache.key_parts(job), _DIGESTS: digests}
     staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with zipfile.ZipFile(staged, "x") as archive:
@@ -94,17 +93,11 @@ def read_library(path: Path, job: CompileJob) -> CompiledLibrary:
         ModelLoadError: If it is not a library, or damaged, or that of another job or version; the
             message says what differs.
     """
-    job = _portable(job)
     manifest = _read_manifest(path)
     digests = manifest.pop(_DIGESTS, None)
     _check(path, manifest, job)
     code, metadata = _read_files(path, digests)
     return CompiledLibrary(path, code, json.loads(metadata), cache.library_key(job))
-
-
-def _portable(job: CompileJob) -> CompileJob:
-    """Return the job with the device that "auto" stands for."""
-    return replace(job, device="cpu")
 
 
 def _check(path: Path, found: Mapping[str, Any], job: CompileJob) -> None:

@@ -6,8 +6,6 @@ __all__ = (
     "QUANTIZATIONS",
     "FloatType",
     "Quantization",
-    "fuses_feed_forward",
-    "fuses_norm",
     "quantization_named",
     "quantization_of",
 )
@@ -19,8 +17,7 @@ from typing import Literal
 
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import Parameter
-from aiomlc.models.parameters.matrix_format import MatrixFormat
-from aiomlc.models.parameters.packed_layout import TILE_ROWS, Layout
+from aiomlc.models.parameters.packed_layout import Layout
 
 FloatType = Literal["float16", "float32"]
 
@@ -89,22 +86,3 @@ def quantization_of(
 
     kv_dtype: FloatType = "float32" if name == "q4f32_1" else "float16"
     return Quantization(name, "f32", kv_dtype, layouts, frozenset(ordered))
-
-
-def fuses_norm(layout: Layout) -> bool:
-    """Return whether one kernel computes a norm and the product with a matrix."""
-    families = {MatrixFormat.parse(name).family for name, _ in layout}
-    return families in (
-        {"q4"},
-        {"grouped"},
-        {"i8channel"},
-    )  # The kernel quantizes the activations only once.
-
-
-def fuses_feed_forward(gate_up: Layout, down: Layout) -> bool:
-    """Return whether one kernel computes a complete gated MLP, without float32 activations of the
-    intermediate size in memory."""
-    # Gate and up must each consist of whole tiles, because a task computes tiles of both.
-    inner = sum(rows for _, rows in gate_up) // 2
-    is_whole = inner % TILE_ROWS == 0 and all(rows % TILE_ROWS == 0 for _, rows in gate_up)
-    return is_whole and fuses_norm(gate_up) and fuses_norm(down)

@@ -15,6 +15,7 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 
 from aiomlc.compiler.parameters import pack_parameters
 from aiomlc.compiler.quantization import quantization_named
+from aiomlc.devices import parse_device
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.native.library import load_native
@@ -143,8 +144,7 @@ def _check_arguments(
 ) -> MLCFormat:
     check_flag("search", search)
     check_flag("force", force)
-    if device not in ("auto", "cpu"):
-        raise BadRequestError(f"device must be 'auto' or 'cpu', got {device!r}", param="device")
+    parse_device(device)
 
     mlc_format = format_named(quantization)
     formats = ("auto", "awq" if mlc_format.source_method == "awq" else _HUGGING_FACE)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiomlc.cache import WEIGHTS, cache_home, list_entries
-from aiomlc.compiler.kv_cache import kv_cache_of
+from aiomlc.compiler import backend_of
 from aiomlc.compiler.quantization import quantization_named
 from aiomlc.config import KVCacheType
 from benchmarks.suite.machine import MachineLimits
@@ -67,7 +67,7 @@ def read_costs(model: Path, quantization: str, kv_cache_dtype: KVCacheType = "au
     )
     return ModelCosts(
         weight_bytes=nbytes,
-        kv_bytes=kv_rows * kv_cache_of(kind, kv_cache_dtype).row_bytes(head_dim),
+        kv_bytes=kv_rows * backend_of("cpu").kv_cache(kind, kv_cache_dtype).row_bytes(head_dim),
         block_parameters=round(sum(blocks)),
         is_q4=kind.matrix_format == "q4",
         has_experts=bool(experts),

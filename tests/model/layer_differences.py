@@ -271,8 +271,8 @@ def _run(module: Any, inputs: list[Array], params: list[Array]) -> list[Array]: 
 
 
 def _difference(name: str) -> float:
-    from aiomlc.compiler.backends.cpu import lower_to_cpu
-    from aiomlc.compiler.kv_cache import kv_cache_of
+    from aiomlc.compiler.backends.cpu.lowering import lower_to_cpu
+    from aiomlc.compiler.backends.registry import backend_of
     from aiomlc.compiler.quantization import QUANTIZATIONS
 
     quantization = QUANTIZATIONS["q0f32"]
@@ -282,7 +282,7 @@ def _difference(name: str) -> float:
     packed = [_pack(value) if value.ndim == 2 else value for value in params]
 
     plain = _run(module, inputs, params)
-    lowered = lower_to_cpu(module, quantization, kv_cache_of(quantization, "auto"))
+    lowered = lower_to_cpu(module, quantization, backend_of("cpu").kv_cache(quantization, "auto"))
     kernels = _run(lowered, inputs, packed)
 
     return max(float(np.abs(a - b).max()) for a, b in zip(plain, kernels, strict=True))

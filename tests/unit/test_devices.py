@@ -27,17 +27,21 @@ def test_device_names_and_objects_are_parsed(device: Device, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "printed"),
+    ("device", "problem"),
     [
-        ("cpu:1", "'cpu:1'"),
-        (tvm_ffi.device("cuda", 0), "'cuda:0'"),
-        (tvm_ffi.device("cpu", 1), "'cpu:1'"),
-        (None, "None"),
-        (1, "1"),
+        ("cpu:1", "Device is not found on your local environment: cpu:1"),
+        ("cuda:1", "Device is not found on your local environment: cuda:1"),
+        ("opencl", "Device is not found on your local environment: opencl"),
+        (tvm_ffi.device("cuda", 0), "Device is not found on your local environment: cuda:0"),
+        (tvm_ffi.device("cpu", 1), "Device is not found on your local environment: cpu:1"),
+        ("gpu", "Invalid device name: 'gpu'"),
+        ("cuda:x", "Invalid device name: 'cuda:x'"),
+        (None, "Invalid device name: None"),
+        (1, "Invalid device name: 1"),
     ],
 )
-def test_an_unsupported_device_is_rejected(device: Device, printed: str) -> None:
-    with pytest.raises(BadRequestError, match=f"device {printed} is not supported") as caught:
+def test_an_absent_or_unknown_device_is_rejected(device: Device, problem: str) -> None:
+    with pytest.raises(BadRequestError, match=f"{problem}; use 'auto' or 'cpu'") as caught:
         parse_device(device)
 
     assert caught.value.param == "device"

@@ -16,13 +16,13 @@ from aiomlc.api.json_ffi.service import JSONService
 from aiomlc.api.session.loader import Loader
 from aiomlc.api.streams.portal import EnginePortal
 from aiomlc.config import EngineConfig
-from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
+from aiomlc.devices import device_of_type
+from aiomlc.errors import EngineClosedError, EngineError
 from aiomlc.runtime.native.library import has_global, register_global
 from aiomlc.validation.arguments import wrong_type
 
 CREATE = "aiomlc.json_ffi.create"
 MLC_CREATE = "mlc.json_ffi.CreateJSONFFIEngine"
-_CPU = 1  # DLPack's device type `kDLCPU`.
 _T = TypeVar("_T")
 
 
@@ -66,22 +66,16 @@ class JSONFunctions:
         """Start the engine, without a model.
 
         Args:
-            device_type: DLPack's device type; must be 1, the CPU.
-            device_id: The index of the device; must be 0.
+            device_type: DLPack's device type, such as 1, the CPU.
+            device_id: The index of the device.
             callback: Receives JSON lists of chunks, in the thread that runs
                 `run_background_stream_back_loop`.
 
         Raises:
-            BadRequestError: If the device is not the CPU, or the callback is not callable.
+            BadRequestError: If the device is unknown or absent, or the callback is not callable.
             EngineError: If the engine was started before.
         """
-        if (device_type, device_id) != (_CPU, 0):
-            raise BadRequestError(
-                f"device type {device_type} with id {device_id} is not supported: "
-                f"use type {_CPU} (CPU) with id 0",
-                param="device",
-            )
-
+        device = device_of_type(device_type, device_id)
         if not callable(callback):
             raise wrong_type("callback", callback, "a function")
 
@@ -92,7 +86,7 @@ class JSONFunctions:
             raise EngineClosedError
 
         self._callback = callback
-        self._service = JSONService("cpu", self._loader)
+        self._service = JSONService(device, self._loader)
         self._portal = EnginePortal(self._service)
         self._started_or_exited.set()
 

@@ -86,7 +86,7 @@ class EngineOptions:
     load: Annotated[
         Literal["start", "demand"], _option("Open models at the start, or by a first request.")
     ] = "start"
-    device: Annotated[Literal["auto", "cpu"], _option("The device.", "Engine")] = "auto"
+    device: Annotated[str, _option("The device: auto or cpu.", "Engine")] = "auto"
     mode: Annotated[Mode, _option("The preset of default sizes.", "Engine")] = "local"
     model_lib: Annotated[
         str | None, _option("A library that `aiomlc compile` has written.", "Engine")

@@ -11,16 +11,13 @@ __all__ = (
     "plan_models",
 )
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from aiomlc.compiler.kv_cache import kv_cache_of
-from aiomlc.compiler.quantization import fuses_feed_forward
+from aiomlc.compiler import Backend, backend_of
 from aiomlc.config import PAGE_SIZE, EngineConfig, KVCacheType, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.models import DecoderConfig
-from aiomlc.models.parameters.matrix_format import MatrixFormat
-from aiomlc.models.parameters.packed_layout import Layout
 from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_limits, step_sizes
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
@@ -189,7 +186,9 @@ class InsufficientMemoryError(ModelLoadError):
         self.plan: MemoryPlan = plan
 
 
-def plan_memory(directory: ModelDirectory, mode: Mode, config: EngineConfig) -> MemoryPlan:
+def plan_memory(
+    directory: ModelDirectory, mode: Mode, config: EngineConfig, device: str = "auto"
+) -> MemoryPlan:
     """Plan a model and its draft model. Reads only small files.
 
     Raises:
@@ -200,10 +199,12 @@ def plan_memory(directory: ModelDirectory, mode: Mode, config: EngineConfig) -> 
     if draft is not None:
         models.append(ModelFacts(draft))
 
-    return plan_engine(models, mode, config)
+    return plan_engine(models, mode, config, device)
 
 
-def plan_engine(models: Sequence[ModelFacts], mode: Mode, config: EngineConfig) -> MemoryPlan:
+def plan_engine(
+    models: Sequence[ModelFacts], mode: Mode, config: EngineConfig, device: str
+) -> MemoryPlan:
     """Plan a model and its draft model, if any.
 
     Raises:
@@ -211,7 +212,8 @@ def plan_engine(models: Sequence[ModelFacts], mode: Mode, config: EngineConfig) 
         ModelLoadError: If a file or field is missing or invalid.
         BadRequestError: If the model is an encoder, or `config` contradicts the model.
     """
-    memories = [_model_memory(facts, config.kv_cache_dtype) for facts in models]
+    backend = backend_of(device)
+    memories = [_model_memory(facts, backend, config.kv_cache_dtype) for facts in models]
     return plan_models(memories, mode, config, memory_budget(config.gpu_memory_utilization))
 
 
@@ -271,7 +273,7 @@ def _logits_bytes(models: Sequence[ModelMemory], sizes: StepSizes, *, is_specula
     return 4 * models[0].vocab_size * (rows + copies)
 
 
-def _model_memory(facts: ModelFacts, kv_dtype: KVCacheType) -> ModelMemory:
+def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) -> ModelMemory:
     config, directory = facts.config, facts.directory
     if not isinstance(config, DecoderConfig):
         raise BadRequestError(
@@ -280,12 +282,9 @@ def _model_memory(facts: ModelFacts, kv_dtype: KVCacheType) -> ModelMemory:
         )
 
     quantization = facts.quantization
-    cache = kv_cache_of(quantization, kv_dtype)
-    row = cache.row_bytes(config.head_dim)
-    query_heads, key_heads = config.num_attention_heads, config.num_key_value_heads
-    queries, keys = query_heads * config.head_dim, key_heads * config.head_dim
-    # An int8 cache additionally needs the rotated heads in the compute dtype.
-    rotated = (queries + 2 * keys) * cache.compute_bytes if cache.is_8_bit else 0
+    cache = backend.kv_cache(quantization, kv_dtype)
+    extra = backend.token_bytes(config, facts.parameters, quantization, cache)
+    heads = config.num_hidden_layers * config.num_key_value_heads
     return ModelMemory(
         name=directory.name,
         quantization=quantization.name,
@@ -293,65 +292,10 @@ def _model_memory(facts: ModelFacts, kv_dtype: KVCacheType) -> ModelMemory:
         vocab_size=config.vocab_size,
         logits_per_row=2 if config.final_logit_softcapping else 1,
         weight_bytes=packed_file_bytes(facts.packed),
-        kv_bytes_per_token=2 * config.num_hidden_layers * key_heads * row,
-        # Queries, keys, values and outputs, and two partial sums per head.
-        chunk_bytes_per_token=2 * (query_heads + key_heads) * row + 8 * query_heads,
-        # Four hidden states, the fused projection and the output of attention.
-        step_bytes_per_token=4 * (4 * config.hidden_size + 2 * queries + 2 * keys)
-        + _feed_forward_bytes(config, facts)
-        + rotated,
+        kv_bytes_per_token=2 * heads * cache.row_bytes(config.head_dim),
+        chunk_bytes_per_token=extra.chunk,
+        step_bytes_per_token=extra.step,
     )
-
-
-def _feed_forward_bytes(config: DecoderConfig, facts: ModelFacts) -> int:
-    """Return the peak bytes of a token's feed-forward layer."""
-    layouts = {
-        parameter.name: facts.quantization.layout_of(parameter)
-        for parameter in facts.parameters
-        if ".mlp." in parameter.name and not parameter.keep_float32
-    }
-    inner = _inner_bytes(config, layouts)
-    experts = config.experts
-    if experts is None:
-        return inner
-
-    element = max(_element_bytes(name) for layout in layouts.values() for name, _ in layout)
-    expert_bytes = element * (config.hidden_size + experts.intermediate_size)
-    routing = 4 * experts.count + element * config.hidden_size
-    shared = 12 * experts.shared_size
-    return max(inner, shared + routing + experts.per_token * expert_bytes)
-
-
-def _element_bytes(matrix_format: str) -> int:
-    """Return an upper bound of the bytes of an activation, as the matrix's kernel reads it."""
-    match MatrixFormat.parse(matrix_format).family:
-        case "f32" | "f16":
-            return 4
-        case "bf16":
-            return 6  # Three parts.
-        case "i8channel":
-            return 6  # A row is complete in float32 before it is rounded.
-        case "q4" | "grouped":
-            return 2
-
-
-def _inner_bytes(config: DecoderConfig, layouts: Mapping[str, Layout]) -> int:
-    inner = config.intermediate_size
-    if not config.traits.gated:
-        return 8 * inner
-
-    traits = config.traits
-    plain = traits.norm_kind == "rms" and traits.norm_placement == "pre" and not traits.mlp_bias
-    gate_ups = [name for name in layouts if name.endswith(".mlp.gate_up_proj")]
-    downs = [layouts[name.replace("gate_up_proj", "down_proj")] for name in gate_ups]
-    fused = plain and all(
-        fuses_feed_forward(layouts[name], down) for name, down in zip(gate_ups, downs, strict=True)
-    )
-    if not fused:
-        return 12 * inner
-
-    # The fused kernel stores only what the next matrix reads.
-    return inner * max((_element_bytes(name) for down in downs for name, _ in down), default=2)
 
 
 def _sizes_of(limits: ServingLimits) -> StepSizes:

@@ -115,7 +115,7 @@ async def open_native(
     await fetch_draft(config, report)
     draft = await to_thread.run_sync(_draft_facts, facts, config)
     models = [facts] if draft is None else [facts, draft]
-    plan = await to_thread.run_sync(plan_engine, models, mode, config)
+    plan = await to_thread.run_sync(plan_engine, models, mode, config, device)
     _logger.log(logging.INFO if config.verbose else logging.DEBUG, "memory plan\n%s", plan)
     prepared = await prepare_model(facts, device, config, report)
     prepared_draft: PreparedModel | None = None

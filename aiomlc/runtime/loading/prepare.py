@@ -12,6 +12,7 @@ from anyio import to_thread
 from aiomlc.compiler import compile_model, read_library
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.config import EngineConfig
+from aiomlc.devices import parse_device
 from aiomlc.errors import BadRequestError
 from aiomlc.models import EncoderConfig, ModelConfig
 from aiomlc.runtime.loading.facts import ModelFacts
@@ -71,7 +72,7 @@ def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> Compile
         quantization=quantization.name,
         layouts=quantization.layouts,
         ordered=tuple(sorted(quantization.ordered)),
-        device=device,
+        device=parse_device(device),
         kv_cache_dtype=config.kv_cache_dtype,
     )
 

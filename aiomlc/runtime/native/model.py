@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
 
-from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.runtime.native.library import ffi_shape, native_function, open_library
 from aiomlc.runtime.native.records import native_record
 
@@ -47,7 +46,6 @@ class ModelShape:
         max_total_tokens: int,
     ) -> Self:
         """Return the sizes of a compiled library, by its metadata, with the given limits."""
-        cache = KVCache("float32", is_8_bit=metadata["kv_dtype"] == "int8")
         return cls(
             vocab_size=metadata["vocab_size"],
             context_window=context_window,
@@ -57,7 +55,7 @@ class ModelShape:
             num_layers=metadata["num_hidden_layers"],
             num_query_heads=metadata["num_attention_heads"],
             num_kv_heads=metadata["num_key_value_heads"],
-            kv_row_size=cache.row_size(metadata["head_dim"]),
+            kv_row_size=metadata["kv_row_size"],
             kv_dtype=metadata["kv_dtype"],
         )
 

@@ -20,7 +20,7 @@ from anyio.abc import Process
 
 from aiomlc.cache import Staged
 from aiomlc.compiler import CompileJob, CompileProgress, cache, compile_model
-from aiomlc.errors import CompileError, ModelLoadError
+from aiomlc.errors import BadRequestError, CompileError, ModelLoadError
 from aiomlc.workers import process as worker_module
 from tests.model.compiler.jobs import JOB, Install, entries
 
@@ -101,14 +101,14 @@ async def test_a_killed_compiler_is_reported_with_its_exit_status(
 async def test_an_unsupported_job_is_rejected_before_a_process_starts(
     processes: list[Process],
 ) -> None:
-    with pytest.raises(ModelLoadError, match="must be 'auto' or 'cpu', got 'cuda'") as device:
+    with pytest.raises(BadRequestError, match=r"Device is not found on your .*: cuda") as device:
         await compile_model(replace(JOB, device="cuda"))
     with pytest.raises(
         ModelLoadError, match=r"must be one of q0f32, .* got 'q3f16_1'"
     ) as quantization:
         await compile_model(replace(JOB, quantization="q3f16_1"))
 
-    assert device.value.field == "device"
+    assert device.value.param == "device"
     assert quantization.value.field == "quantization"
     assert processes == []
 

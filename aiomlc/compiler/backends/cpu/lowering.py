@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.backends.cpu_layers import (
+from aiomlc.compiler.backends.cpu.layers import (
     CpuAdd,
     CpuAttention,
     CpuEmbedding,

@@ -27,8 +27,8 @@ from typing import Any
 from tvm import relax
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.backends.cpu_matrix import KernelLayout, expert_layout, matrix_parameter
-from aiomlc.compiler.quantization import fuses_feed_forward, fuses_norm
+from aiomlc.compiler.backends.cpu.fusion import fuses_feed_forward, fuses_norm
+from aiomlc.compiler.backends.cpu.matrix import KernelLayout, expert_layout, matrix_parameter
 from aiomlc.models.graph.layers import (
     Add,
     CacheAttention,

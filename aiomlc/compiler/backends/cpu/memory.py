@@ -1,0 +1,90 @@
+"""The memory that the CPU kernels need per token."""
+
+from __future__ import annotations
+
+__all__ = ("token_bytes",)
+
+from collections.abc import Mapping, Sequence
+
+from aiomlc.compiler.backends.cpu.fusion import fuses_feed_forward
+from aiomlc.compiler.interface import TokenBytes
+from aiomlc.compiler.kv_cache import KVCache
+from aiomlc.compiler.quantization import Quantization
+from aiomlc.models import DecoderConfig, Parameter
+from aiomlc.models.parameters.matrix_format import MatrixFormat
+from aiomlc.models.parameters.packed_layout import Layout
+
+
+def token_bytes(
+    config: DecoderConfig,
+    parameters: Sequence[Parameter],
+    quantization: Quantization,
+    cache: KVCache,
+) -> TokenBytes:
+    """Return the memory that a decoder needs per token, beside its KV cache."""
+    row = cache.row_bytes(config.head_dim)
+    query_heads, key_heads = config.num_attention_heads, config.num_key_value_heads
+    queries, keys = query_heads * config.head_dim, key_heads * config.head_dim
+    # An int8 cache additionally needs the rotated heads in the compute dtype.
+    rotated = (queries + 2 * keys) * cache.compute_bytes if cache.is_8_bit else 0
+    return TokenBytes(
+        # Queries, keys, values and outputs, and two partial sums per head.
+        chunk=2 * (query_heads + key_heads) * row + 8 * query_heads,
+        # Four hidden states, the fused projection and the output of attention.
+        step=4 * (4 * config.hidden_size + 2 * queries + 2 * keys)
+        + _feed_forward_bytes(config, parameters, quantization)
+        + rotated,
+    )
+
+
+def _feed_forward_bytes(
+    config: DecoderConfig, parameters: Sequence[Parameter], quantization: Quantization
+) -> int:
+    """Return the peak bytes of a token's feed-forward layer."""
+    layouts = {
+        parameter.name: quantization.layout_of(parameter)
+        for parameter in parameters
+        if ".mlp." in parameter.name and not parameter.keep_float32
+    }
+    inner = _inner_bytes(config, layouts)
+    experts = config.experts
+    if experts is None:
+        return inner
+
+    element = max(_element_bytes(name) for layout in layouts.values() for name, _ in layout)
+    expert_bytes = element * (config.hidden_size + experts.intermediate_size)
+    routing = 4 * experts.count + element * config.hidden_size
+    shared = 12 * experts.shared_size
+    return max(inner, shared + routing + experts.per_token * expert_bytes)
+
+
+def _element_bytes(matrix_format: str) -> int:
+    """Return an upper bound of the bytes of an activation, as the matrix's kernel reads it."""
+    match MatrixFormat.parse(matrix_format).family:
+        case "f32" | "f16":
+            return 4
+        case "bf16":
+            return 6  # Three parts.
+        case "i8channel":
+            return 6  # A row is complete in float32 before it is rounded.
+        case "q4" | "grouped":
+            return 2
+
+
+def _inner_bytes(config: DecoderConfig, layouts: Mapping[str, Layout]) -> int:
+    inner = config.intermediate_size
+    if not config.traits.gated:
+        return 8 * inner
+
+    traits = config.traits
+    plain = traits.norm_kind == "rms" and traits.norm_placement == "pre" and not traits.mlp_bias
+    gate_ups = [name for name in layouts if name.endswith(".mlp.gate_up_proj")]
+    downs = [layouts[name.replace("gate_up_proj", "down_proj")] for name in gate_ups]
+    fused = plain and all(
+        fuses_feed_forward(layouts[name], down) for name, down in zip(gate_ups, downs, strict=True)
+    )
+    if not fused:
+        return 12 * inner
+
+    # The fused kernel stores only what the next matrix reads.
+    return inner * max((_element_bytes(name) for down in downs for name, _ in down), default=2)

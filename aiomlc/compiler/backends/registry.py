@@ -1,0 +1,23 @@
+"""The back end of each device."""
+
+from __future__ import annotations
+
+__all__ = ("backend_of",)
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from aiomlc.compiler.backends.cpu.backend import CpuBackend
+from aiomlc.compiler.interface import Backend
+from aiomlc.devices import DeviceName, parse_device
+
+_BACKENDS: Mapping[DeviceName, Backend] = MappingProxyType({"cpu": CpuBackend()})
+
+
+def backend_of(device: str) -> Backend:
+    """Return the back end of a device.
+
+    Raises:
+        BadRequestError: If the device is unknown or absent; `param` is `device`.
+    """
+    return _BACKENDS[parse_device(device)]

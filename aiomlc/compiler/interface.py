@@ -1,0 +1,95 @@
+"""The interface of a back end: what the compiler and the loader ask of a device's kernels.
+
+A `Backend` has the facts that a process without tvm needs: sizes, formats and promises. Its
+`GraphCompiler`, which only the compiler's process loads, imports tvm.
+"""
+
+from __future__ import annotations
+
+__all__ = ("Backend", "GraphCompiler", "TokenBytes")
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aiomlc.compiler.kv_cache import KVCache
+from aiomlc.compiler.quantization import Quantization
+from aiomlc.config import KVCacheType
+from aiomlc.models import DecoderConfig, Parameter
+
+if TYPE_CHECKING:
+    import tvm
+    from tvm import relax
+
+    from aiomlc.models.graph.decoder import CreateCache, Decoder
+    from aiomlc.models.graph.encoder import Encoder
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBytes:
+    """Bytes of memory per token, beside the KV cache."""
+
+    chunk: int  #: Workspace of the KV cache, per token of a prefill chunk.
+    step: int  #: Estimated peak of the activations, per token of a step.
+
+
+class Backend(Protocol):
+    """A way to run the graphs of models on a kind of device. Never imports tvm."""
+
+    @property
+    def is_batch_invariant(self) -> bool:
+        """Whether the bits of a token's logits are independent of the other tokens of the batch."""
+        ...
+
+    def kv_cache(self, quantization: Quantization, dtype: KVCacheType) -> KVCache:
+        """Return the storage of keys and values; "auto" is the quantization's default."""
+        ...
+
+    def token_bytes(
+        self,
+        config: DecoderConfig,
+        parameters: Sequence[Parameter],
+        quantization: Quantization,
+        cache: KVCache,
+    ) -> TokenBytes:
+        """Return the memory that a decoder needs per token, beside its KV cache."""
+        ...
+
+    def graph_compiler(self) -> GraphCompiler:
+        """Return the part that imports tvm."""
+        ...
+
+
+class GraphCompiler(Protocol):
+    """Lowers plain graphs to what a back end runs, and builds libraries of them."""
+
+    @property
+    def target(self) -> tvm.target.Target:
+        """The target that the library is built for."""
+        ...
+
+    def create_cache(self, config: DecoderConfig, cache: KVCache) -> CreateCache:
+        """Return a function that emits the creation of a KV cache."""
+        ...
+
+    def lower_decoder(
+        self, decoder: Decoder, quantization: Quantization, cache: KVCache
+    ) -> Decoder:
+        """Return the decoder with the layers and the packed parameters of the back end."""
+        ...
+
+    def packed_attention(self) -> Callable[..., Any]:
+        """Return the attention of an encoder, of `(qkv, lengths, num_heads)`."""
+        ...
+
+    def lower_encoder(self, encoder: Encoder, quantization: Quantization) -> Encoder:
+        """Return the encoder with the layers and the packed parameters of the back end."""
+        ...
+
+    def pipeline(self) -> tvm.transform.Pass:
+        """Return the passes from a lowered module to one that the virtual machine runs."""
+        ...
+
+    def export(self, executable: relax.VMExecutable) -> bytes:
+        """Return the bytes of a library."""
+        ...
