@@ -63,6 +63,7 @@ from .runtime.tokenization.tokenizer import Tokenizer as Tokenizer
 # Observability
 from .api.observability.event_trace_recorder import EventTraceRecorder as EventTraceRecorder
 from .api.observability.metrics import EngineMetrics as EngineMetrics
+from .api.observability.prometheus import EngineCollector as EngineCollector
 from .api.observability.prometheus import prometheus_text as prometheus_text
 from .runtime.engine.core_protocol import CoreStatistics as CoreStatistics
 from .runtime.engine.events import EngineEvent as EngineEvent

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ("EngineMetrics", "request_metrics", "usage_counts", "usage_extra")
+__all__ = ("EngineMetrics", "mlc_families", "request_metrics", "usage_counts", "usage_extra")
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
-from typing import Any, final
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, final
 
-from aiomlc.api.observability.prometheus import prometheus_text, untyped_text
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.statistics import DecodeSteps, FinishedRequest, RequestTiming
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 # The fields of `CoreStatistics` by metric name.
 _FIELDS = {
@@ -75,8 +77,17 @@ class EngineMetrics:
 
         All statistics of the engine under the names of `prometheus_text` come first.
         """
-        own = "" if self._statistics is None else prometheus_text(self._statistics)
-        return own + untyped_text(_flatten(self.metrics))
+        from aiomlc.api.observability.prometheus import engine_families, to_text  # 0.2 s.
+
+        own = () if self._statistics is None else engine_families([({}, self._statistics)])
+        return to_text(chain(own, mlc_families(self.metrics)))
+
+
+def mlc_families(metrics: Mapping[str, Any]) -> Iterable[Metric]:
+    """Return the metrics of `EngineMetrics.metrics` for Prometheus, under MLC LLM's names."""
+    from aiomlc.api.observability.prometheus import untyped_families  # As above.
+
+    return untyped_families(_flatten(metrics))
 
 
 def _metrics(statistics: CoreStatistics) -> dict[str, Any]:

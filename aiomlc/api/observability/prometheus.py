@@ -1,12 +1,17 @@
-"""Formatting of an engine's statistics in Prometheus' text format."""
+"""Engines' statistics as metrics of `prometheus_client`."""
 
 from __future__ import annotations
 
-__all__ = ("prometheus_text", "untyped_text")
+__all__ = ("EngineCollector", "engine_families", "prometheus_text", "to_text", "untyped_families")
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import TypeAlias, final
+
+from prometheus_client import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
@@ -61,7 +66,42 @@ _HISTOGRAMS = (
     ),
     ("batch_size", "batch_size", "Sequences in a step."),
 )
-_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_Labels: TypeAlias = dict[str, str]
+_Sources: TypeAlias = Sequence[tuple[_Labels, CoreStatistics]]
+
+
+@final
+class EngineCollector(Collector):
+    """The statistics of engines, for a registry of `prometheus_client`:
+
+        prometheus_client.REGISTRY.register(EngineCollector({"pebble": engine.statistics}))
+
+    Args:
+        engines: The method `statistics` of each engine, by the value of the label `model_name`.
+            The engines must be open when the metrics are read.
+        prefix: The prefix of every metric's name.
+
+    Raises:
+        BadRequestError: If an argument has the wrong type, or `prefix` cannot begin a name;
+            `param` names it.
+    """
+
+    def __init__(
+        self, engines: Mapping[str, Callable[[], CoreStatistics]], prefix: str = "aiomlc_"
+    ) -> None:
+        check_type("engines", engines, Mapping, "a mapping of names to methods")
+        _check_names(None, prefix)
+        self._engines = dict(engines)
+        self._prefix = prefix
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: registering the collector reads no statistics."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of all engines."""
+        sources = [({"model_name": name}, read()) for name, read in self._engines.items()]
+        return engine_families(sources, self._prefix)
 
 
 def prometheus_text(
@@ -82,31 +122,123 @@ def prometheus_text(
     """
     check_type("statistics", statistics, CoreStatistics, "the result of engine.statistics()")
     _check_names(labels, prefix)
-    common = dict(labels or {})
-    lines: list[str] = []
+    return to_text(engine_families([(dict(labels or {}), statistics)], prefix))
+
+
+def to_text(families: Iterable[Metric]) -> str:
+    """Return metrics in Prometheus' text format, version 0.0.4."""
+    return generate_latest(_Collected(families)).decode()
+
+
+def engine_families(sources: _Sources, prefix: str = "aiomlc_") -> Iterator[Metric]:
+    """Yield the metrics of engines.
+
+    Args:
+        sources: The labels of each engine, and its statistics.
+        prefix: The prefix of every metric's name.
+    """
     for kind, table in (("counter", _COUNTERS), ("gauge", _GAUGES)):
         for name, field, help_text in table:
-            lines += _header(prefix + name, kind, help_text)
-            lines.append(_sample(prefix + name, common, getattr(statistics, field)))
+            family = _family(prefix + name, kind, help_text)
+            for labels, statistics in sources:
+                family.add_sample(prefix + name, labels, getattr(statistics, field))
 
+            yield family
+
+    yield _finished_requests(sources, prefix)
+    yield from _speculation(sources, prefix)
+    yield from _summaries(sources, prefix)
+    yield from _histograms(sources, prefix)
+
+
+def untyped_families(metrics: Iterable[tuple[str, float]]) -> Iterable[Metric]:
+    """Return metrics under MLC LLM's names.
+
+    Args:
+        metrics: Names and values. A name may end with a label as MLC LLM writes it, without the
+            quotes that Prometheus requires: `count{batch_size=2}`.
+    """
+    families: dict[str, Metric] = {}
+    for text, value in metrics:
+        name, _, label = text.partition("{")
+        family = families.setdefault(name, _family(name, "untyped", "As in MLC LLM."))
+        key, _, number = label.removesuffix("}").partition("=")
+        family.add_sample(name, {key: number} if key else {}, value)
+
+    return families.values()
+
+
+@final
+class _Collected(Collector):
+    """Metrics that have been collected."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _finished_requests(sources: _Sources, prefix: str) -> Metric:
     name = f"{prefix}requests_finished_total"
-    lines += _header(name, "counter", "Finished sequences, by finish reason.")
-    for reason, count in statistics.finished.items():
-        lines.append(_sample(name, common | {"finish_reason": reason}, count))
+    family = _family(name, "counter", "Finished sequences, by finish reason.")
+    for labels, statistics in sources:
+        for reason, count in statistics.finished.items():
+            family.add_sample(name, {**labels, "finish_reason": reason}, count)
 
-    lines += _speculation_lines(statistics, common, prefix)
+    return family
+
+
+def _speculation(sources: _Sources, prefix: str) -> Iterator[Metric]:
+    name = f"{prefix}speculation_failed"
+    family = _family(name, "gauge", "1 if a failure has disabled speculative decoding.")
+    for labels, statistics in sources:
+        family.add_sample(name, labels, statistics.speculation_failure is not None)
+
+    yield family
+    for kind, field in (("draft", "proposed"), ("accepted", "accepted")):
+        name = f"{prefix}{kind}_place_tokens_total"
+        help_text = f"{kind.capitalize()} tokens, by position in the draft."
+        family = _family(name, "counter", help_text)
+        for labels, statistics in sources:
+            for number, position in enumerate(statistics.draft_positions, start=1):
+                place = {**labels, "place": str(number)}
+                family.add_sample(name, place, getattr(position, field))
+
+        yield family
+
+
+def _summaries(sources: _Sources, prefix: str) -> Iterator[Metric]:
     for name, field, help_text in _SUMMARIES:
-        lines += _header(prefix + name, "summary", help_text)
-        for size, (count, seconds) in getattr(statistics, field).items():
-            size_labels = common | {"batch_size": str(size)}
-            lines.append(_sample(f"{prefix}{name}_sum", size_labels, seconds))
-            lines.append(_sample(f"{prefix}{name}_count", size_labels, count))
+        family = _family(prefix + name, "summary", help_text)
+        for labels, statistics in sources:
+            for size, (count, seconds) in getattr(statistics, field).items():
+                size_labels = {**labels, "batch_size": str(size)}
+                family.add_sample(f"{family.name}_sum", size_labels, seconds)
+                family.add_sample(f"{family.name}_count", size_labels, count)
 
+        yield family
+
+
+def _histograms(sources: _Sources, prefix: str) -> Iterator[Metric]:
     for name, field, help_text in _HISTOGRAMS:
-        lines += _header(prefix + name, "histogram", help_text)
-        lines += _histogram_lines(prefix + name, common, getattr(statistics, field))
+        family = _family(prefix + name, "histogram", help_text)
+        for labels, statistics in sources:
+            histogram: Histogram = getattr(statistics, field)
+            bounds = [*map(repr, histogram.bounds), "+Inf"]
+            for bound, count in zip(bounds, accumulate(histogram.counts or (0,)), strict=True):
+                le = bound.removesuffix(".0")
+                family.add_sample(f"{family.name}_bucket", {**labels, "le": le}, count)
 
-    return "\n".join(lines) + "\n"
+            family.add_sample(f"{family.name}_sum", labels, histogram.sum)
+            family.add_sample(f"{family.name}_count", labels, histogram.count)
+
+        yield family
+
+
+def _family(name: str, kind: str, help_text: str) -> Metric:
+    """Return a metric without samples; `prometheus_client` adds `_total` to a counter's name."""
+    return Metric(name.removesuffix("_total") if kind == "counter" else name, help_text, kind)
 
 
 def _check_names(labels: Mapping[str, str] | None, prefix: str) -> None:
@@ -127,64 +259,3 @@ def _check_names(labels: Mapping[str, str] | None, prefix: str) -> None:
             f"a digit, got {safe_repr(prefix)}",
             param="prefix",
         )
-
-
-def untyped_text(metrics: Iterable[tuple[str, float]]) -> str:
-    """Format metrics of MLC LLM in Prometheus' text format.
-
-    Args:
-        metrics: Names and values. A name may end with a label as MLC LLM writes it, without the
-            quotes that Prometheus requires: `count{batch_size=2}`.
-    """
-    lines: list[str] = []
-    described: set[str] = set()
-    for text, value in metrics:
-        name, _, label = text.partition("{")
-        if name not in described:
-            described.add(name)
-            lines += _header(name, "untyped", "As in MLC LLM.")
-
-        key, _, number = label.removesuffix("}").partition("=")
-        lines.append(_sample(name, {key: number} if key else {}, value))
-
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _speculation_lines(
-    statistics: CoreStatistics, labels: Mapping[str, str], prefix: str
-) -> Iterator[str]:
-    name = f"{prefix}speculation_failed"
-    yield from _header(name, "gauge", "1 if a failure has disabled speculative decoding.")
-    yield _sample(name, labels, statistics.speculation_failure is not None)
-    for kind, field in (("draft", "proposed"), ("accepted", "accepted")):
-        name = f"{prefix}{kind}_place_tokens_total"
-        yield from _header(
-            name, "counter", f"{kind.capitalize()} tokens, by position in the draft."
-        )
-        for number, position in enumerate(statistics.draft_positions, start=1):
-            yield _sample(name, {**labels, "place": str(number)}, getattr(position, field))
-
-
-def _header(name: str, kind: str, help_text: str) -> tuple[str, str]:
-    return f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"
-
-
-def _histogram_lines(name: str, labels: Mapping[str, str], histogram: Histogram) -> Iterator[str]:
-    bounds = [*map(_number, histogram.bounds), "+Inf"]
-    for bound, count in zip(bounds, accumulate(histogram.counts or (0,)), strict=True):
-        yield _sample(f"{name}_bucket", {**labels, "le": bound}, count)
-
-    yield _sample(f"{name}_sum", labels, histogram.sum)
-    yield _sample(f"{name}_count", labels, histogram.count)
-
-
-def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    if not labels:
-        return f"{name} {_number(value)}"
-
-    pairs = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
-    return f"{name}{{{pairs}}} {_number(value)}"
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(float(value))

@@ -88,7 +88,7 @@ async def test_a_special_request_returns_the_metrics() -> None:
     assert chunk.usage is not None
     assert chunk.usage.extra == expected.metrics
     text = EngineMetrics(chunk.usage.extra).prometheus_text()
-    assert "completion_tokens_sum 3\n" in text
+    assert "completion_tokens_sum 3.0\n" in text
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ async def test_statistics_and_metrics() -> None:
     assert metrics["prompt_tokens_sum"] == 55
     assert metrics["completion_tokens_sum"] == 3
     assert metrics["decode_tokens_per_s"] == 3 / metrics["engine_decode_time_sum"]
-    assert "\naiomlc_completion_tokens_total 3\n" in metrics.prometheus_text()
+    assert "\naiomlc_completion_tokens_total 3.0\n" in metrics.prometheus_text()
     assert "# TYPE aiomlc_completion_tokens_total counter\n" in metrics.prometheus_text()
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aiomlc.api.observability.metrics import EngineMetrics, request_metrics, usage_extra
-from aiomlc.api.observability.prometheus import prometheus_text
+from aiomlc.api.observability.prometheus import EngineCollector, prometheus_text
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.statistics import (
@@ -98,6 +99,27 @@ def test_label_values_are_escaped() -> None:
     assert value(families["x_steps"], "x_steps_total", model=label) == IDLE.steps
     buckets = families["x_batch_size"].samples
     assert all(sample.labels["model"] == label for sample in buckets)
+
+
+def test_a_registry_has_the_metrics_of_several_engines() -> None:
+    registry = CollectorRegistry(auto_describe=True)
+    read = iter([BUSY])
+    registry.register(EngineCollector({"a": lambda: next(read), "b": lambda: IDLE}, prefix="x_"))
+
+    families = parse_families(generate_latest(registry).decode())
+    assert len(families) == 36
+    assert value(families["x_completion_tokens"], "x_completion_tokens_total", model_name="a") == 41
+    assert value(families["x_completion_tokens"], "x_completion_tokens_total", model_name="b") == 0
+
+
+def test_a_collector_names_its_wrong_argument() -> None:
+    odd: Any = [IDLE]
+    with pytest.raises(BadRequestError) as caught:
+        EngineCollector(odd)
+    assert caught.value.param == "engines"
+    with pytest.raises(BadRequestError) as caught:
+        EngineCollector({}, prefix="1a")
+    assert caught.value.param == "prefix"
 
 
 def test_the_last_request_has_mlc_llms_metrics() -> None:
