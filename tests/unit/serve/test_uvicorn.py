@@ -15,6 +15,7 @@ from aiomlc.serve.servers.settings import ServerSettings, listen
 from aiomlc.serve.servers.uvicorn import run_uvicorn
 from tests.e2e.raw_http import read_all
 
+senders: list[str] = []  # The types of what the application got to send with.
 PARTS = (b"first", b"", b"x" * 300_000, b"0\r\n\r\n", b"last")
 
 
@@ -32,6 +33,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "lifespan.shutdown.complete"})
         return
 
+    senders.append(type(send).__name__)
     length = str(len(b"".join(PARTS))).encode()
     headers = [(b"content-length", length)] if scope["path"] == "/length" else []
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -78,9 +80,11 @@ def exchange(address: Any, path: str, version: str) -> bytes:  # noqa: ANN401 - 
     ],
 )
 async def test_the_parts_of_a_response(path: str, version: str, parts: list[bytes]) -> None:
+    senders.clear()
     async with serving() as address:
         data = await to_thread.run_sync(exchange, address, path, version)
 
+    assert set(senders) == {"_ChunkSender" if version == "1.1" else "method"}
     num_responses = 2 if version == "1.1" else 1
     body = b"\r\n\r\n" + b"".join(parts)
     assert data.startswith(b"HTTP/1.1 200 OK\r\n")
