@@ -91,13 +91,20 @@ class AsyncTextCompletions:
             EngineError: If the engine is closed, dead, or failed on this request.
             ModelLoadError: If this is the first request and the model cannot be loaded.
         """
-        create = partial(self._create, {"prompt": prompt, "stream": stream, **options})
-        return PendingStream(create) if stream is True else PendingResponse(create())
+        fields = {"prompt": prompt, "stream": stream, **options}
+        if stream is True:
+            return PendingStream(self._create_stream, fields)
+
+        return PendingResponse(self._create(fields))
 
     @keeps_origin
     async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
         request = await parse_off_loop(parse_completion_request, fields)
-        return await (self.open if request.stream else self.complete)(request)
+        return await (self.open(request) if request.stream else self.complete(request))
+
+    @keeps_origin
+    async def _create_stream(self, fields: Mapping[str, Any]) -> CompletionStream:
+        return await self.open(await parse_off_loop(parse_completion_request, fields))
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Return the completion of a validated request, even if `request.stream` is true.

@@ -6,7 +6,6 @@ __all__ = ("AsyncMLCEngine",)
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from typing import Any, Self, Unpack, final
 
 from anyio.from_thread import BlockingPortal
@@ -223,7 +222,7 @@ class AsyncMLCEngine(UninterruptibleScope, Uncopyable, AsyncPrefixMixin, AsyncOp
         Raises:
             AiomlcError: On the first use, as `chat.completions.create`.
         """
-        return PendingStream(partial(open_token_stream, self._lifecycle, prompt, options))
+        return PendingStream(open_token_stream, self._lifecycle, prompt, options)
 
     def generate_many(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("PendingStream",)
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Any, Generic, Self, TypeVar, TypeVarTuple, final
 
 from anyio import BusyResourceError, ClosedResourceError
 from anyio.lowlevel import checkpoint
@@ -16,6 +16,7 @@ from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
 
 _Stream = TypeVar("_Stream", bound=ReceiveStream[Any])
 _Item = TypeVar("_Item")
+_Arguments = TypeVarTuple("_Arguments")
 
 
 @explains(choices=IS_A_STREAM, usage=IS_A_STREAM)
@@ -41,8 +42,17 @@ class PendingStream(AsyncIterationOnly, Coroutine[Any, Any, _Stream], Generic[_S
         anyio.ClosedResourceError: If it was closed before it was open, or could not be opened.
     """
 
-    def __init__(self, open_stream: Callable[[], Awaitable[_Stream]]) -> None:
-        self._open_stream: Callable[[], Awaitable[_Stream]] | None = open_stream
+    def __init__(
+        self, open_stream: Callable[[*_Arguments], Awaitable[_Stream]], *arguments: *_Arguments
+    ) -> None:
+        """Prepare to open a stream.
+
+        Args:
+            open_stream: Submits the request, and returns its stream.
+            arguments: The arguments of `open_stream`.
+        """
+        self._open_stream: Callable[..., Awaitable[_Stream]] | None = open_stream
+        self._arguments: tuple[Any, ...] = arguments
         self._stream: _Stream | None = None
         self._is_opening = False
         self._is_closed = False
@@ -64,12 +74,13 @@ class PendingStream(AsyncIterationOnly, Coroutine[Any, Any, _Stream], Generic[_S
             raise BusyResourceError("opening")
 
         open_stream, self._open_stream = self._open_stream, None
+        arguments, self._arguments = self._arguments, ()
         if open_stream is None:
             raise ClosedResourceError
 
         self._is_opening = True
         try:
-            stream = await open_stream()
+            stream = await open_stream(*arguments)
         finally:
             self._is_opening = False
 
@@ -105,7 +116,7 @@ class PendingStream(AsyncIterationOnly, Coroutine[Any, Any, _Stream], Generic[_S
     def close(self) -> None:
         """Close the stream and cancel its request, or never submit it. Never blocks."""
         self._is_closed = True
-        self._open_stream = None
+        self._open_stream, self._arguments = None, ()
         if self._opening is not None:
             self._opening.close()
 
