@@ -1,4 +1,4 @@
-"""The lifecycle of an engine's model: it is opened, reloaded, unloaded and terminated."""
+"""The lifecycle of an engine's model: it serves, is reloaded, unloaded and terminated."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from os import fspath
-from threading import Lock as ThreadLock
 from typing import TYPE_CHECKING, final
 
 from anyio import CancelScope, Lock
 from anyio.lowlevel import checkpoint
 
-from aiomlc.api.session.loader import Loader, ModelPath, open_model, require_config, require_model
-from aiomlc.api.session.model_files import ENCODER_MESSAGE, ModelInfo, model_info
+from aiomlc.api.session.loader import Loader, ModelPath, require_model
+from aiomlc.api.session.model_files import ENCODER_MESSAGE, ModelInfo
+from aiomlc.api.session.opening import LoadLock, ModelOpener, Session, session_name
 from aiomlc.api.session.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
-from aiomlc.runtime.concurrency.event_loop import check_loop, running_loop
 from aiomlc.runtime.concurrency.interrupts import uninterruptible
 from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
 from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.events import EventHub
-from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel
+from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
 
@@ -48,18 +47,13 @@ class EngineLifecycle:
         on_progress: Callable[[LoadProgress], None] | None,
         loader: Loader | None,
     ) -> None:
-        self._device = device
         self.config: EngineConfig = config
-        self._on_progress = on_progress
-        self._loader = loader or open_model
-        self._model_info: ModelInfo | None = None  # While the model is not open.
-        self._session: ModelSession | EncoderSession | None = None
-        self._loop_lock = ThreadLock()  # Guards `_loop` and `_lock` against other event loops.
-        self._loop: object = None  # The event loop that `_lock` belongs to.
-        self._lock = Lock()
+        self._session: Session | None = None
+        self._lock = LoadLock()
         self._terminated = False
         self._is_unloaded = False
         self.events: EventHub = EventHub()
+        self._opener = ModelOpener(device, on_progress, loader, self.events)
         if loader is None:
             require_model(config.model)
 
@@ -72,22 +66,15 @@ class EngineLifecycle:
 
         self.events.close()
 
-    @property
     def _load_lock(self) -> Lock:
-        """The lock to hold while loading or unloading the model.
+        """Return the lock to hold while loading or unloading the model.
 
         Raises:
             EngineClosedError: If the engine belongs to another event loop.
         """
-        # Created here, since the constructor may run outside of the engine's event loop.
-        loop = running_loop()
-        with self._loop_lock:
-            has_loop = self._session is not None and not self._session.task.is_over
-            if self._loop is not loop and not has_loop and not self._lock.locked():
-                self._loop, self._lock = loop, Lock()
-
-            check_loop(self._loop)
-            return self._lock
+        return self._lock.of_loop(
+            is_kept=self._session is not None and not self._session.task.is_over
+        )
 
     @property
     def is_open(self) -> bool:
@@ -140,19 +127,13 @@ class EngineLifecycle:
     def model_name(self) -> str:
         """The name of the model, whether it is open or not; the same errors as `model`."""
         session = self._session
-        if isinstance(session, EncoderSession):
-            return session.embedder.model_name
-
-        return (session.model if session else self._unopened_model()).model_name
+        return session_name(session) if session else self._unopened_model().model_name
 
     def _unopened_model(self) -> ModelInfo:
-        # A custom loader may open another model than the configuration names.
-        is_over = self._terminated or self._is_unloaded
-        if is_over or self._loader is not open_model:
+        if self._terminated or self._is_unloaded:
             raise EngineClosedError("the engine is not open")
 
-        self._model_info = self._model_info or model_info(self.config)
-        return self._model_info
+        return self._opener.model_info(self.config)
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
@@ -210,11 +191,11 @@ class EngineLifecycle:
         return session.engine
 
     @uninterruptible
-    async def _open_session(self) -> ModelSession | EncoderSession:
+    async def _open_session(self) -> Session:
         """Return the open session; the first call opens it and starts its task."""
         if self._session is None:
             # One caller loads the model; if that caller is cancelled, the next one loads it.
-            async with self._load_lock:
+            async with self._load_lock():
                 if self._is_unloaded:
                     raise EngineClosedError("the model was unloaded: call reload first")
 
@@ -240,32 +221,31 @@ class EngineLifecycle:
     @uninterruptible
     async def unload(self) -> None:
         """End every request and free the model."""
-        async with self._load_lock:
+        async with self._load_lock():
             await self._unload()
 
     async def _unload(self) -> None:
         self._is_unloaded = True
         session, self._session = self._session, None
         if session is not None:
-            self.events.emit("unloaded", model=_model_name(session))
+            self.events.emit("unloaded", model=session_name(session))
             # The engine is closed even if this wait is cancelled.
             await session.task.aclose()
 
     @uninterruptible
     async def reload(self, model: ModelPath | None) -> None:
         """Unload the model and open it again, or another one, which must exist."""
-        async with self._load_lock:
+        async with self._load_lock():
             config = self.config
             if model is not None:
                 config = replace(config, model=fspath(model), model_lib=None)
-            if self._loader is open_model:
-                require_config(config.model)
+            self._opener.require_config(config)
             await self._unload()
             self.config = config
 
             await self._start()
 
-    async def _start(self) -> ModelSession | EncoderSession:
+    async def _start(self) -> Session:
         session = await self._load()
         session.task.start()
         self._adopt(session)
@@ -281,7 +261,7 @@ class EngineLifecycle:
             EngineError: If the engine is already open, or was terminated.
             ModelLoadError: If the model cannot be opened.
         """
-        async with self._load_lock:
+        async with self._load_lock():
             if self._session is not None and not self._terminated:
                 raise EngineError("the engine is already open")
 
@@ -299,7 +279,7 @@ class EngineLifecycle:
             self._terminated = True
             self.events.close()
 
-    async def _close_reloaded(self, original: ModelSession | EncoderSession) -> None:
+    async def _close_reloaded(self, original: Session) -> None:
         """End the session that `reload` put in place of the scope's original one."""
         if self._session is not None and self._session is not original:
             with CancelScope(shield=True):
@@ -319,54 +299,18 @@ class EngineLifecycle:
         """Return whether the calling thread is the step thread."""
         return self._session is not None and self._session.task.is_stepping_here()
 
-    def _adopt(self, session: ModelSession | EncoderSession) -> None:
+    def _adopt(self, session: Session) -> None:
         self._session = session
         if self._terminated:  # By another thread, which may not have seen the session.
             session.task.terminate()
             raise EngineClosedError
 
-    async def _load(self) -> ModelSession | EncoderSession:
+    async def _load(self) -> Session:
         if self._terminated:
             raise EngineClosedError
 
-        self.events.emit("loading", model=self.config.model)
-        try:
-            loaded = await self._loader(
-                self.config.model,
-                device=self._device,
-                mode=self.config.mode or "local",
-                engine_config=self.config,
-                on_progress=self._on_progress,
-            )
-        except Exception as error:
-            self.events.emit("load_failed", model=self.config.model, error=error)
-            raise
-
-        if self.config.enable_tracing and isinstance(loaded, LoadedModel):
-            loaded.core.enable_trace()
-
-        session = _create_session(loaded, self.config, self.events)
-        self.events.emit("loaded", model=_model_name(session))
-        self._model_info = None
-        return session
+        return await self._opener.open(self.config)
 
 
-def _memory_plan(session: ModelSession | EncoderSession | None) -> MemoryPlan | None:
+def _memory_plan(session: Session | None) -> MemoryPlan | None:
     return session.model.memory_plan if isinstance(session, ModelSession) else None
-
-
-def _model_name(session: ModelSession | EncoderSession) -> str:
-    if isinstance(session, ModelSession):
-        return session.model.model_name
-
-    return session.embedder.model_name
-
-
-def _create_session(
-    loaded: LoadedModel | LoadedEncoder, config: EngineConfig, events: EventHub
-) -> ModelSession | EncoderSession:
-    if isinstance(loaded, LoadedEncoder):
-        return EncoderSession(EncoderEngine(loaded.embedder, events))
-
-    engine = EngineClient(loaded.core, max_unread_tokens=config.max_unread_tokens, events=events)
-    return ModelSession(engine, loaded)
