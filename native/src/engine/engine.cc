@@ -34,8 +34,8 @@ void Engine::Post(Change change) {
   wake_.notify_one();
 }
 
-int64_t Engine::Submit(std::vector<int32_t> prompt_ids, SequenceOptions options) {
-  std::unique_ptr<Sequence> sequence = factory_.Create(std::move(prompt_ids), std::move(options));
+int64_t Engine::Submit(Prompt prompt, SequenceOptions options) {
+  std::unique_ptr<Sequence> sequence = factory_.Create(std::move(prompt), std::move(options));
   int64_t sequence_id;
   {
     std::lock_guard lock(mutex_);
@@ -123,21 +123,19 @@ void Engine::CallBetweenSteps(Action action) {
   }
 }
 
-int64_t Engine::CountCached(std::span<const int32_t> tokens) {
+int64_t Engine::CountCached(const PrefixKey& key) {
   int64_t count = 0;
-  CallBetweenSteps([&](PrefixTransfer& prefixes) { count = prefixes.CountCached(tokens); });
+  CallBetweenSteps([&](PrefixTransfer& prefixes) { count = prefixes.CountCached(key); });
   return count;
 }
 
-void Engine::ExportPrefix(std::span<const int32_t> tokens, int64_t begin,
-                          std::span<std::byte> data) {
-  CallBetweenSteps([&](PrefixTransfer& prefixes) { prefixes.Export(tokens, begin, data); });
+void Engine::ExportPrefix(const PrefixKey& key, int64_t begin, std::span<std::byte> data) {
+  CallBetweenSteps([&](PrefixTransfer& prefixes) { prefixes.Export(key, begin, data); });
 }
 
-void Engine::ImportPrefix(std::span<const int32_t> tokens, int64_t begin,
-                          std::span<const std::byte> data) {
+void Engine::ImportPrefix(const PrefixKey& key, int64_t begin, std::span<const std::byte> data) {
   CallBetweenSteps([&](PrefixTransfer& prefixes) {
-    prefixes.Import(tokens, begin, data, factory_.max_sequence_tokens());
+    prefixes.Import(key, begin, data, factory_.max_sequence_tokens());
   });
 }
 

@@ -22,6 +22,8 @@
 #include "model/model.h"
 #include "options/engine_error.h"
 #include "options/sequence_options.h"
+#include "prompt/prefix_key.h"
+#include "prompt/prompt.h"
 #include "sequence/record.h"
 #include "text/streaming_detokenizer.h"
 
@@ -66,7 +68,7 @@ class Engine {
    * \throws EngineError kBadRequest, kPromptTooLong, kEngineOverloaded, kEngineClosed or
    *     kEngineDead.
    */
-  int64_t Submit(std::vector<int32_t> prompt_ids, SequenceOptions options);
+  int64_t Submit(Prompt prompt, SequenceOptions options);
 
   /*! \brief End a sequence at the next step. An unknown or ended id has no effect. */
   void Cancel(int64_t sequence_id);
@@ -95,11 +97,10 @@ class Engine {
    * \return How many of the first tokens are in the prefix cache.
    * \throws EngineError kEngineClosed or kEngineDead.
    */
-  int64_t CountCached(std::span<const int32_t> tokens);
+  int64_t CountCached(const PrefixKey& key);
   /*! \brief See PrefixTransfer. */
-  void ExportPrefix(std::span<const int32_t> tokens, int64_t begin, std::span<std::byte> data);
-  void ImportPrefix(std::span<const int32_t> tokens, int64_t begin,
-                    std::span<const std::byte> data);
+  void ExportPrefix(const PrefixKey& key, int64_t begin, std::span<std::byte> data);
+  void ImportPrefix(const PrefixKey& key, int64_t begin, std::span<const std::byte> data);
 
   /*!
    * \brief Empty the prefix cache and reset the counters before the next step, after the preceding

@@ -11,6 +11,7 @@
 
 #include "engine/sequence_table.h"
 #include "engine/step_context.h"
+#include "prompt/prefix_key.h"
 
 namespace aiomlc {
 
@@ -27,34 +28,35 @@ class PrefixTransfer {
   PrefixTransfer(StepContext* context, SequenceTable* sequences, IdSource* ids)
       : context_(*context), sequences_(*sequences), ids_(*ids) {}
 
-  /*! \return How many of the first tokens are in the prefix cache. */
-  int64_t CountCached(std::span<const int32_t> tokens) const;
+  /*! \return How many of the first tokens are in the prefix cache. \throws EngineError kBadRequest.
+   */
+  int64_t CountCached(const PrefixKey& key) const;
 
   /*!
-   * \brief Copy the keys and values of tokens [begin, tokens.size()) of a cached prefix.
+   * \brief Copy the keys and values of tokens [begin, key.size()) of a cached prefix.
    * \param data See `Model::ExportTokens`; its size must match.
    * \throws EngineError kBadRequest, or kPrefixNotCached if not all tokens are cached.
    */
-  void Export(std::span<const int32_t> tokens, int64_t begin, std::span<std::byte> data);
+  void Export(const PrefixKey& key, int64_t begin, std::span<std::byte> data);
 
   /*!
    * \brief Add a prefix to the cache: its first `begin` tokens are in it, the others are copied.
    *
    * Does nothing if all tokens are in the cache.
    *
-   * \param tokens At most `max_tokens`.
+   * \param key At most `max_tokens` tokens.
    * \param begin A multiple of the page size.
    * \throws EngineError kBadRequest, kPrefixNotCached if the first tokens are not cached, or
    *     kEngineOverloaded if too few pages are available; the exceptions of the model.
    */
-  void Import(std::span<const int32_t> tokens, int64_t begin, std::span<const std::byte> data,
+  void Import(const PrefixKey& key, int64_t begin, std::span<const std::byte> data,
               int64_t max_tokens);
 
  private:
   /*! \throws EngineError kBadRequest. */
-  void Validate(std::span<const int32_t> tokens, int64_t begin, size_t data_size) const;
-  /*! \return An entry with all of `tokens`. \throws EngineError kPrefixNotCached. */
-  PrefixMatch FindAll(std::span<const int32_t> tokens) const;
+  void Validate(const PrefixKey& key, int64_t begin, size_t data_size) const;
+  /*! \return An entry with all tokens of `key`. \throws EngineError kPrefixNotCached. */
+  PrefixMatch FindAll(const PrefixKey& key) const;
 
   StepContext& context_;
   SequenceTable& sequences_;

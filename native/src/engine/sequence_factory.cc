@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <random>
-#include <string>
 #include <utility>
 
 #include "grammar/constraint.h"
@@ -23,17 +22,17 @@ SequenceFactory::SequenceFactory(const Model& model, Vocabulary vocabulary, bool
                                  std::function<TimePoint()> now)
     : vocabulary_(std::move(vocabulary)),
       vocab_size_(model.vocab_size()),
+      embedded_row_size_(model.embedded_row_size()),
       max_sequence_tokens_(std::min(model.context_window(), model.num_pages() * model.page_size())),
       can_pin_(can_pin),
       now_(std::move(now)) {}
 
-std::unique_ptr<Sequence> SequenceFactory::Create(std::vector<int32_t> prompt_ids,
-                                                  SequenceOptions options) const {
-  Validate(prompt_ids, options);
+std::unique_ptr<Sequence> SequenceFactory::Create(Prompt prompt, SequenceOptions options) const {
+  Validate(prompt, options);
   if (!options.seed.has_value()) options.seed = DrawSeed();
-  const int64_t max_tokens = max_sequence_tokens_ - static_cast<int64_t>(prompt_ids.size());
+  const int64_t max_tokens = max_sequence_tokens_ - static_cast<int64_t>(prompt.token_ids.size());
   auto sequence = std::make_unique<Sequence>(
-      std::move(prompt_ids), options, std::min(options.max_tokens.value_or(max_tokens), max_tokens),
+      std::move(prompt), options, std::min(options.max_tokens.value_or(max_tokens), max_tokens),
       &vocabulary_, now_());
   if (options.grammar != nullptr) {
     sequence->constraint = std::make_shared<Constraint>(options.grammar->Clone(), vocab_size_);
@@ -41,22 +40,18 @@ std::unique_ptr<Sequence> SequenceFactory::Create(std::vector<int32_t> prompt_id
   return sequence;
 }
 
-void SequenceFactory::Validate(const std::vector<int32_t>& prompt_ids,
-                               const SequenceOptions& options) const {
+void SequenceFactory::Validate(const Prompt& prompt, const SequenceOptions& options) const {
   ValidateOptions(options, vocab_size_);
   if (options.is_pinned && !can_pin_) {
     throw EngineError(ErrorKind::kBadRequest,
                       "a prefix cannot be pinned while the prefix cache is disabled");
   }
-  if (prompt_ids.empty())
-    throw EngineError(ErrorKind::kBadRequest, "the prompt must have at least one token");
-  for (int32_t token_id : prompt_ids) {
-    if (token_id >= 0 && token_id < vocab_size_) continue;
-    throw EngineError(ErrorKind::kBadRequest, "the token ids of the prompt must be in [0, " +
-                                                  std::to_string(vocab_size_) + "), got " +
-                                                  std::to_string(token_id));
+  ValidatePrompt(prompt, vocab_size_, embedded_row_size_);
+  if (!prompt.pieces.empty() && options.prompt_logprobs.has_value()) {
+    throw EngineError(ErrorKind::kBadRequest,
+                      "prompt_logprobs: a prompt with embedded pieces has none; leave it out");
   }
-  const int64_t num_tokens = static_cast<int64_t>(prompt_ids.size());
+  const int64_t num_tokens = static_cast<int64_t>(prompt.token_ids.size());
   if (num_tokens >= max_sequence_tokens_) {
     throw PromptTooLongError(num_tokens, max_sequence_tokens_);
   }

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "model/model.h"
 #include "options/sequence_options.h"
+#include "prompt/prompt.h"
 #include "sequence/deadline_queue.h"
 #include "sequence/sequence.h"
 #include "text/streaming_detokenizer.h"
@@ -34,7 +34,7 @@ class SequenceFactory {
    * \return A sequence without an id. It references the vocabulary of this object.
    * \throws EngineError kBadRequest or kPromptTooLong.
    */
-  std::unique_ptr<Sequence> Create(std::vector<int32_t> prompt_ids, SequenceOptions options) const;
+  std::unique_ptr<Sequence> Create(Prompt prompt, SequenceOptions options) const;
 
   /*!
    * \return The maximum number of tokens of a prompt and its completion: the context window, or
@@ -43,10 +43,11 @@ class SequenceFactory {
   int64_t max_sequence_tokens() const { return max_sequence_tokens_; }
 
  private:
-  void Validate(const std::vector<int32_t>& prompt_ids, const SequenceOptions& options) const;
+  void Validate(const Prompt& prompt, const SequenceOptions& options) const;
 
   const Vocabulary vocabulary_;
   const int64_t vocab_size_;
+  const int64_t embedded_row_size_;
   const int64_t max_sequence_tokens_;
   const bool can_pin_;
   const std::function<TimePoint()> now_;

@@ -134,6 +134,20 @@ void Stepper::ApplySequenceChanges(const StepPlan& plan) {
   }
 }
 
+void Stepper::AddEmbedded(const StepRow& row, ForwardInput* input) {
+  const int64_t begin = row.sequence->num_computed;
+  const int64_t end = begin + row.num_tokens;
+  const int64_t offset = static_cast<int64_t>(input->token_ids.size()) - end;
+  for (const PromptPiece& piece : row.sequence->pieces) {
+    const int64_t first = std::max(begin, piece.key.begin);
+    const int64_t count = std::min(end, piece.key.end()) - first;
+    if (count <= 0) continue;
+    const float* rows = piece.rows.get() + (first - piece.key.begin) * piece.hidden_size;
+    input->embedded.push_back(
+        {static_cast<int32_t>(offset + first), static_cast<int32_t>(count), rows});
+  }
+}
+
 const float* Stepper::Forward(const StepPlan& plan) {
   ForwardInput input;
   for (const StepRow& row : plan.rows) {
@@ -147,6 +161,7 @@ const float* Stepper::Forward(const StepPlan& plan) {
     input.sequence_ids.push_back(row.sequence->cache_id);
     input.append_lengths.push_back(static_cast<int32_t>(row.num_tokens));
     input.token_ids.insert(input.token_ids.end(), first, first + row.num_tokens);
+    AddEmbedded(row, &input);
     if (!row.needs_logits) continue;
     const auto draft = row.sequence->draft_ids.begin();
     const int32_t last = static_cast<int32_t>(input.token_ids.size()) - 1;

@@ -77,6 +77,8 @@ class Stepper {
   void ProposeDrafts();
   /*! \brief Remove, fork and add the model's sequences as planned. */
   void ApplySequenceChanges(const StepPlan& plan);
+  /*! \brief Add the embedded rows of the tokens that `row` has just added to `input`. */
+  static void AddEmbedded(const StepRow& row, ForwardInput* input);
   /*! \return The logits of the plan's rows, in order: scored prompt tokens, last token, drafts. */
   const float* Forward(const StepPlan& plan);
 

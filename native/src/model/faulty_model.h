@@ -39,6 +39,7 @@ class FaultyModel final : public Model {
   int64_t num_pages() const final { return model_->num_pages(); }
   int64_t max_batch_size() const final { return model_->max_batch_size(); }
   int64_t prefill_chunk_size() const final { return model_->prefill_chunk_size(); }
+  int64_t embedded_row_size() const final { return model_->embedded_row_size(); }
   size_t kv_token_bytes() const final { return model_->kv_token_bytes(); }
 
   void AddSequence(int64_t sequence_id) final { model_->AddSequence(sequence_id); }

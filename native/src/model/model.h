@@ -11,6 +11,15 @@
 
 namespace aiomlc {
 
+/*! \brief Rows that replace the embeddings of consecutive tokens of a forward pass. */
+struct EmbeddedRows {
+  /*! \brief The index in `ForwardInput::token_ids` of the first token. */
+  int32_t begin;
+  int32_t count;
+  /*! \brief float32[count, embedded_row_size()], valid during the forward pass. */
+  const float* data;
+};
+
 /*! \brief The rows of one forward pass. Each row appends at least one token to its sequence. */
 struct ForwardInput {
   /*! \brief One id per row; ids are unique. */
@@ -19,6 +28,8 @@ struct ForwardInput {
   std::vector<int32_t> append_lengths;
   /*! \brief The concatenated tokens of all rows. */
   std::vector<int32_t> token_ids;
+  /*! \brief In ascending order, without overlap; the token ids at their places are not used. */
+  std::vector<EmbeddedRows> embedded;
   /*!
    * \brief The ascending indices in `token_ids` at which logits are computed.
    *
@@ -52,6 +63,8 @@ class Model {
   virtual int64_t max_batch_size() const = 0;
   /*! \brief The maximum number of tokens per forward pass. */
   virtual int64_t prefill_chunk_size() const = 0;
+  /*! \brief The floats of an embedded row; 0 if the model takes no embedded rows. */
+  virtual int64_t embedded_row_size() const = 0;
   /*! \brief The bytes of the keys and values of one token, in all layers. */
   virtual size_t kv_token_bytes() const = 0;
 

@@ -59,6 +59,8 @@ class TvmModel final : public Model {
   int64_t num_pages() const final { return num_pages_; }
   int64_t max_batch_size() const final { return shape_.max_batch_size; }
   int64_t prefill_chunk_size() const final { return shape_.prefill_chunk_size; }
+  /*! \brief Its libraries embed token ids only. */
+  int64_t embedded_row_size() const final { return 0; }
   size_t kv_token_bytes() const final;
 
   void AddSequence(int64_t sequence_id) final;

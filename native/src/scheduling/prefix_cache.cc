@@ -6,19 +6,17 @@ namespace aiomlc {
 
 PrefixCache::PrefixCache(int64_t max_recycling) : max_recycling_(max_recycling) {}
 
-void PrefixCache::Share(int64_t id, std::span<const int32_t> tokens) {
-  if (is_on() && !tree_.Contains(id)) tree_.Insert(id, tokens);
+void PrefixCache::Share(int64_t id, const PrefixKey& key) {
+  if (is_on() && !tree_.Contains(id)) tree_.Insert(id, key);
 }
 
-std::vector<int64_t> PrefixCache::Recycle(int64_t id, std::span<const int32_t> tokens,
-                                          int64_t num_pages) {
-  PutTokens(id, tokens);
+std::vector<int64_t> PrefixCache::Recycle(int64_t id, const PrefixKey& key, int64_t num_pages) {
+  PutKey(id, key);
   return AddRecycling(id, num_pages);
 }
 
-std::vector<int64_t> PrefixCache::Pin(int64_t id, std::span<const int32_t> tokens,
-                                      int64_t num_pages) {
-  PutTokens(id, tokens);
+std::vector<int64_t> PrefixCache::Pin(int64_t id, const PrefixKey& key, int64_t num_pages) {
+  PutKey(id, key);
   pinned_.emplace(id, num_pages);
   num_pinned_pages_ += num_pages;
   return RecyclingPrefixesOf(id);
@@ -33,9 +31,9 @@ std::vector<int64_t> PrefixCache::Unpin(int64_t id) {
   return AddRecycling(id, num_pages);
 }
 
-void PrefixCache::PutTokens(int64_t id, std::span<const int32_t> tokens) {
+void PrefixCache::PutKey(int64_t id, const PrefixKey& key) {
   if (tree_.Contains(id)) tree_.Remove(id);  // Inserted by `Share` with fewer tokens.
-  tree_.Insert(id, tokens);
+  tree_.Insert(id, key);
 }
 
 std::vector<int64_t> PrefixCache::AddRecycling(int64_t id, int64_t num_pages) {

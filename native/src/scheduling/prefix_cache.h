@@ -9,11 +9,11 @@
 #include <list>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "prompt/prefix_key.h"
 #include "scheduling/radix_tree.h"
 
 namespace aiomlc {
@@ -39,7 +39,7 @@ class PrefixCache {
    *
    * Does nothing if they already are, or if the cache is disabled.
    */
-  void Share(int64_t id, std::span<const int32_t> tokens);
+  void Share(int64_t id, const PrefixKey& key);
 
   /*!
    * \brief Keep the computed tokens of an ended sequence.
@@ -47,13 +47,13 @@ class PrefixCache {
    * \return Recycling entries for the caller to `Remove`: redundant entries, and those above the
    *     limit. The new entry itself may be among them.
    */
-  std::vector<int64_t> Recycle(int64_t id, std::span<const int32_t> tokens, int64_t num_pages);
+  std::vector<int64_t> Recycle(int64_t id, const PrefixKey& key, int64_t num_pages);
 
   /*!
    * \brief Keep the computed tokens of an ended sequence until `Unpin`.
    * \return Recycling entries for the caller to `Remove`, which the new entry makes redundant.
    */
-  std::vector<int64_t> Pin(int64_t id, std::span<const int32_t> tokens, int64_t num_pages);
+  std::vector<int64_t> Pin(int64_t id, const PrefixKey& key, int64_t num_pages);
 
   /*!
    * \brief Make a pinned entry a recycling entry; an unknown id has no effect.
@@ -64,8 +64,8 @@ class PrefixCache {
   /*! \brief Remove an entry. \return Its pages; 0 for a shared entry or an unknown id. */
   int64_t Remove(int64_t id);
 
-  /*! \brief Find the longest prefix that `tokens` has in common with an entry. */
-  PrefixMatch Find(std::span<const int32_t> tokens) const { return tree_.FindLongest(tokens); }
+  /*! \brief Find the longest prefix that `key` has in common with an entry. */
+  PrefixMatch Find(const PrefixKey& key) const { return tree_.FindLongest(key); }
 
   /*! \brief Mark an entry as most recently used, so that it is evicted last. */
   void Touch(int64_t id);
@@ -95,8 +95,8 @@ class PrefixCache {
     std::list<int64_t>::iterator order_position;
   };
 
-  /*! \brief Add an entry, or replace the tokens of an existing one. */
-  void PutTokens(int64_t id, std::span<const int32_t> tokens);
+  /*! \brief Add an entry, or replace the key of an existing one. */
+  void PutKey(int64_t id, const PrefixKey& key);
   /*! \brief Add a recycling entry whose tokens are in the tree. \return See `Recycle`. */
   std::vector<int64_t> AddRecycling(int64_t id, int64_t num_pages);
   /*! \return The first of `ids` that is a recycling or pinned entry. */

@@ -2,32 +2,60 @@
 
 #include <algorithm>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
 namespace aiomlc {
 
-/*! \brief A run of tokens that follows those of the parent; empty for the root. */
+namespace {
+
+/*! \brief What distinguishes the children of a node: the key of their first position. */
+struct FirstKey {
+  int32_t token_id;
+  /*! \brief Without positions if no piece is there. */
+  PieceKey piece;
+
+  bool operator==(const FirstKey&) const = default;
+  bool operator<(const FirstKey& other) const {
+    if (token_id != other.token_id) return token_id < other.token_id;
+    const bool has_piece = piece.num_positions > 0 || other.piece.num_positions > 0;
+    return has_piece && piece < other.piece;
+  }
+};
+
+FirstKey FirstKeyOf(const KeyRun& keys) {
+  const int32_t token_id = keys.token_ids.front();
+  if (keys.pieces.empty()) return {token_id, {}};
+  const std::span<const PieceKey> pieces =
+      KeyRun{keys.begin, keys.token_ids.first(1), keys.pieces}.CoveredPieces();
+  return {token_id, pieces.empty() ? PieceKey() : pieces.front()};
+}
+
+}  // namespace
+
+/*! \brief A run of keys that follows those of the parent; empty for a root. */
 struct RadixTree::Node {
+  Node() = default;
+  explicit Node(const KeyRun& keys)
+      : begin(keys.begin), tokens(keys.token_ids.begin(), keys.token_ids.end()) {
+    if (keys.pieces.empty()) return;
+    const std::span<const PieceKey> covered = keys.CoveredPieces();
+    pieces.assign(covered.begin(), covered.end());
+  }
+
+  int64_t begin = 0;
   std::vector<int32_t> tokens;
+  /*! \brief The pieces at positions of this node, which may extend beyond it. */
+  std::vector<PieceKey> pieces;
+  /*! \brief Null for a root. */
   Node* parent = nullptr;
-  /*! \brief Keyed by their first token. */
-  std::map<int32_t, std::unique_ptr<Node>> children;
+  /*! \brief Keyed by their first key. */
+  std::map<FirstKey, std::unique_ptr<Node>> children;
   /*! \brief The sequences that end at this node. */
   std::vector<int64_t> ids;
 
-  void AttachChild(std::unique_ptr<Node> child) {
-    child->parent = this;
-    const int32_t first = child->tokens.front();
-    children[first] = std::move(child);
-  }
-
-  size_t CountCommon(std::span<const int32_t> other) const {
-    const size_t length = std::min(tokens.size(), other.size());
-    const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(length);
-    return static_cast<size_t>(std::mismatch(tokens.begin(), end, other.begin()).first -
-                               tokens.begin());
-  }
+  KeyRun keys() const { return {begin, tokens, pieces}; }
 
   int64_t AnyId() const {
     const Node* node = this;
@@ -37,59 +65,69 @@ struct RadixTree::Node {
 
   void AppendIds(std::vector<int64_t>* all) const {
     all->insert(all->end(), ids.begin(), ids.end());
-    for (const auto& [token, child] : children) child->AppendIds(all);
+    for (const auto& [first, child] : children) child->AppendIds(all);
   }
 };
 
-RadixTree::RadixTree() : root_(std::make_unique<Node>()) {}
+RadixTree::RadixTree() = default;
 RadixTree::~RadixTree() = default;
+
+RadixTree::Node* RadixTree::RootOf(std::string_view adapter) {
+  const auto root = roots_.find(adapter);
+  if (root != roots_.end()) return root->second.get();
+  return roots_.emplace(adapter, std::make_unique<Node>()).first->second.get();
+}
 
 RadixTree::Node* RadixTree::Split(Node* node, size_t num_tokens) {
   Node* parent = node->parent;
+  const KeyRun keys = node->keys();
+  const KeyRun tail = keys.After(num_tokens);
   const auto middle = node->tokens.begin() + static_cast<std::ptrdiff_t>(num_tokens);
   // All that may throw comes first, while the tree is unchanged.
-  auto upper = std::make_unique<Node>();
-  upper->tokens.assign(node->tokens.begin(), middle);
+  auto upper =
+      std::make_unique<Node>(KeyRun{keys.begin, keys.token_ids.first(num_tokens), keys.pieces});
   upper->ids.reserve(1);
   upper->parent = parent;
-  std::unique_ptr<Node>& lower = upper->children[*middle];
-  std::unique_ptr<Node>& place = parent->children.at(node->tokens.front());
+  std::unique_ptr<Node>& lower = upper->children[FirstKeyOf(tail)];
+  std::unique_ptr<Node>& place = parent->children.at(FirstKeyOf(keys));
+  const auto num_ended = tail.CoveredPieces().begin() - keys.pieces.begin();
   lower = std::move(place);
+  lower->begin = tail.begin;
   lower->tokens.erase(lower->tokens.begin(), middle);
+  lower->pieces.erase(lower->pieces.begin(), lower->pieces.begin() + num_ended);
   lower->parent = upper.get();
   place = std::move(upper);
   return place.get();
 }
 
-void RadixTree::Insert(int64_t id, std::span<const int32_t> tokens) {
-  if (tokens.empty() || Contains(id)) {
+void RadixTree::Insert(int64_t id, const PrefixKey& key) {
+  if (key.keys.empty() || Contains(id)) {
     throw std::logic_error("a sequence is empty or already in the radix tree");
   }
   const auto end = ends_.emplace(id, nullptr).first;
   try {
-    end->second = InsertTokens(id, tokens);
+    end->second = InsertKeys(id, RootOf(key.adapter), key.keys);
   } catch (...) {
     ends_.erase(end);
     throw;
   }
 }
 
-RadixTree::Node* RadixTree::InsertTokens(int64_t id, std::span<const int32_t> tokens) {
-  Node* node = root_.get();
-  while (!tokens.empty()) {
-    const auto child = node->children.find(tokens.front());
+RadixTree::Node* RadixTree::InsertKeys(int64_t id, Node* root, KeyRun keys) {
+  Node* node = root;
+  while (!keys.empty()) {
+    const FirstKey first = FirstKeyOf(keys);
+    const auto child = node->children.find(first);
     if (child == node->children.end()) {
-      auto leaf = std::make_unique<Node>();
-      leaf->tokens.assign(tokens.begin(), tokens.end());
+      auto leaf = std::make_unique<Node>(keys);
       leaf->ids.push_back(id);
-      Node* const added = leaf.get();
-      node->AttachChild(std::move(leaf));
-      return added;
+      leaf->parent = node;
+      return (node->children[first] = std::move(leaf)).get();
     }
     node = child->second.get();
-    const size_t common = node->CountCommon(tokens);
+    const size_t common = CountCommon(node->keys(), keys);
     if (common < node->tokens.size()) node = Split(node, common);
-    tokens = tokens.subspan(common);
+    keys = keys.After(common);
   }
   node->ids.push_back(id);
   return node;
@@ -101,46 +139,54 @@ void RadixTree::Remove(int64_t id) {
   Node* node = end->second;
   ends_.erase(end);
   std::erase(node->ids, id);
-  while (node != root_.get() && node->ids.empty() && node->children.empty()) {
+  while (node->parent != nullptr && node->ids.empty() && node->children.empty()) {
     Node* const parent = node->parent;
-    const int32_t first = node->tokens.front();  // A copy: `erase` destroys the node.
-    parent->children.erase(first);
+    parent->children.erase(FirstKeyOf(node->keys()));
     node = parent;
   }
-  MergeWithOnlyChild(node);
+  if (node->parent != nullptr) {
+    MergeWithOnlyChild(node);
+  } else if (node->children.empty()) {
+    std::erase_if(roots_, [](const auto& root) { return root.second->children.empty(); });
+  }
 }
 
 void RadixTree::MergeWithOnlyChild(Node* node) {
-  if (node == root_.get() || !node->ids.empty() || node->children.size() != 1) return;
-  const std::vector<int32_t>& tail = node->children.begin()->second->tokens;
+  if (!node->ids.empty() || node->children.size() != 1) return;
+  const Node& tail = *node->children.begin()->second;
   try {
-    node->tokens.reserve(node->tokens.size() + tail.size());
+    node->tokens.reserve(node->tokens.size() + tail.tokens.size());
+    node->pieces.reserve(node->pieces.size() + tail.pieces.size());
   } catch (const std::bad_alloc&) {
     has_redundant_ = true;  // Two nodes are as right as one. Nothing below allocates memory.
     return;
   }
-  node->tokens.insert(node->tokens.end(), tail.begin(), tail.end());
+  node->tokens.insert(node->tokens.end(), tail.tokens.begin(), tail.tokens.end());
+  for (const PieceKey& piece : tail.pieces) {
+    if (node->pieces.empty() || node->pieces.back() != piece) node->pieces.push_back(piece);
+  }
   const std::unique_ptr<Node> child = std::move(node->children.begin()->second);
   node->ids = std::move(child->ids);
   for (int64_t id : node->ids) ends_.at(id) = node;
   node->children = std::move(child->children);
-  for (auto& [token, grandchild] : node->children) grandchild->parent = node;
+  for (auto& [first, grandchild] : node->children) grandchild->parent = node;
 }
 
-PrefixMatch RadixTree::FindLongest(std::span<const int32_t> tokens) const {
-  const Node* node = root_.get();
-  int64_t num_tokens = 0;
-  while (!tokens.empty()) {
-    const auto child = node->children.find(tokens.front());
+PrefixMatch RadixTree::FindLongest(const PrefixKey& key) const {
+  const auto root = roots_.find(key.adapter);
+  if (root == roots_.end()) return {};
+  const Node* node = root->second.get();
+  KeyRun keys = key.keys;
+  while (!keys.empty()) {
+    const auto child = node->children.find(FirstKeyOf(keys));
     if (child == node->children.end()) break;
     node = child->second.get();
-    const size_t common = node->CountCommon(tokens);
-    num_tokens += static_cast<int64_t>(common);
+    const size_t common = CountCommon(node->keys(), keys);
+    keys = keys.After(common);
     if (common < node->tokens.size()) break;
-    tokens = tokens.subspan(common);
   }
-  if (num_tokens == 0) return {};
-  return {num_tokens, node->AnyId()};
+  if (keys.begin == 0) return {};
+  return {keys.begin, node->AnyId()};
 }
 
 std::vector<int64_t> RadixTree::PrefixesOf(int64_t id) const {
@@ -162,26 +208,33 @@ std::vector<int64_t> RadixTree::ExtensionsOf(int64_t id) const {
 std::vector<std::string> RadixTree::FindViolations() const {
   std::vector<std::string> violations;
   size_t num_ids = 0;
-  std::vector<const Node*> nodes = {root_.get()};
+  std::vector<const Node*> nodes;
+  for (const auto& [adapter, root] : roots_) {
+    if (root->parent != nullptr || !root->ids.empty() || !root->tokens.empty())
+      violations.push_back("a root has a parent, ids or tokens");
+    nodes.push_back(root.get());
+  }
+  const size_t min_children = has_redundant_ ? 1 : 2;
   while (!nodes.empty()) {
     const Node* node = nodes.back();
     nodes.pop_back();
     num_ids += node->ids.size();
-    const bool is_root = node == root_.get();
-    const size_t min_children = has_redundant_ ? 1 : 2;
+    const bool is_root = node->parent == nullptr;
     if (!is_root && node->ids.empty() && node->children.size() < min_children) {
       violations.push_back("a node of the radix tree is redundant");
     }
-    if (is_root != node->tokens.empty())
-      violations.push_back("a node has no tokens, or the root has tokens");
+    if (!is_root && node->tokens.empty()) violations.push_back("a node has no tokens");
+    if (node->keys().CoveredPieces().size() != node->pieces.size())
+      violations.push_back("a node has a piece at none of its positions");
     for (int64_t id : node->ids) {
       const auto end = ends_.find(id);
       if (end == ends_.end() || end->second != node)
         violations.push_back("a sequence has two end nodes");
     }
-    for (const auto& [token, child] : node->children) {
-      if (child->parent != node || child->tokens.empty() || child->tokens.front() != token) {
-        violations.push_back("a child has the wrong key or the wrong parent");
+    for (const auto& [first, child] : node->children) {
+      if (child->parent != node || child->tokens.empty() || FirstKeyOf(child->keys()) != first ||
+          child->begin != node->keys().end()) {
+        violations.push_back("a child has the wrong key, place or parent");
       }
       nodes.push_back(child.get());
     }

@@ -1,18 +1,21 @@
 /*!
  * \file scheduling/radix_tree.h
- * \brief A radix tree over token sequences.
+ * \brief A radix tree over prefix keys.
  */
 #ifndef AIOMLC_SCHEDULING_RADIX_TREE_H_
 #define AIOMLC_SCHEDULING_RADIX_TREE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "prompt/prefix_key.h"
 
 namespace aiomlc {
 
@@ -24,11 +27,13 @@ struct PrefixMatch {
 };
 
 /*!
- * \brief Finds the token sequence with the longest common prefix.
+ * \brief Finds the sequence with the longest common prefix.
  *
- * Each node holds a run of tokens, and each sequence ends at a node. A node at which no sequence
- * ends has at least two children, so there are fewer than twice as many nodes as sequences. The
- * cost of a call is linear in the tokens that are passed, or in the tokens of the sequence `id`.
+ * There is a root for each adapter with sequences, so prefixes of two adapters have nothing in
+ * common. Each other node holds a run of keys, and each sequence ends at a node. A node at which no
+ * sequence ends has at least two children, so there are fewer than twice as many nodes as
+ * sequences. The cost of a call is linear in the keys that are passed, or in the keys of the
+ * sequence `id`.
  */
 class RadixTree {
  public:
@@ -43,15 +48,15 @@ class RadixTree {
   /*!
    * \brief Add a sequence.
    * \param id Not in the tree.
-   * \param tokens At least one; equal sequences are allowed.
+   * \param key At least one token; equal sequences are allowed.
    */
-  void Insert(int64_t id, std::span<const int32_t> tokens);
+  void Insert(int64_t id, const PrefixKey& key);
 
   /*! \brief Remove a sequence that is in the tree. */
   void Remove(int64_t id);
 
-  /*! \brief Find a sequence with the longest common prefix with `tokens`. */
-  PrefixMatch FindLongest(std::span<const int32_t> tokens) const;
+  /*! \brief Find a sequence with the longest common prefix with `key`. */
+  PrefixMatch FindLongest(const PrefixKey& key) const;
 
   /*! \return The other sequences that are prefixes of sequence `id`, including equal ones. */
   std::vector<int64_t> PrefixesOf(int64_t id) const;
@@ -64,18 +69,22 @@ class RadixTree {
 
  private:
   struct Node;
+  using Roots = std::map<std::string, std::unique_ptr<Node>, std::less<>>;
 
+  /*! \return The root of an adapter, which is created if it does not exist. */
+  Node* RootOf(std::string_view adapter);
   /*!
-   * \brief Add the id to the node where its tokens end, which is created if it does not exist.
+   * \brief Add the id to the node where its keys end, which is created if it does not exist.
    * \return The node. If memory is exhausted, no sequence has changed.
    */
-  Node* InsertTokens(int64_t id, std::span<const int32_t> tokens);
+  static Node* InsertKeys(int64_t id, Node* root, KeyRun keys);
   /*! \brief Split a node after `num_tokens` of its tokens. \return The upper node. */
   static Node* Split(Node* node, size_t num_tokens);
   /*! \brief Merge a node with its only child, if no sequence ends at the node. */
   void MergeWithOnlyChild(Node* node);
 
-  std::unique_ptr<Node> root_;
+  /*! \brief By adapter. Those without sequences are removed with the next removal. */
+  Roots roots_;
   std::unordered_map<int64_t, Node*> ends_;
   /*! \brief Whether nodes were not merged, because memory was exhausted. */
   bool has_redundant_ = false;

@@ -12,19 +12,13 @@ namespace {
 
 bool ComesBefore(const Sequence* a, const Sequence* b) { return a->ComesBefore(*b); }
 
-std::span<const int32_t> FirstTokens(const Sequence& sequence, int64_t count) {
-  return std::span(sequence.token_ids).first(static_cast<size_t>(count));
+PrefixKey ForkableKey(const Sequence& sequence) {
+  return sequence.prefix_key(sequence.num_forkable());
 }
 
-std::span<const int32_t> ForkableTokens(const Sequence& sequence) {
-  return FirstTokens(sequence, sequence.num_forkable());
-}
-
-int64_t CountCommon(const Sequence& sequence, const Sequence& other) {
-  const std::span<const int32_t> tokens = ForkableTokens(sequence);
-  return std::mismatch(tokens.begin(), tokens.end(), other.token_ids.begin(), other.token_ids.end())
-             .first -
-         tokens.begin();
+int64_t CountForkable(const Sequence& sequence, const Sequence& other) {
+  return static_cast<int64_t>(
+      CountCommon(ForkableKey(sequence), other.prefix_key(other.num_tokens())));
 }
 
 /*! \brief A sequence that may get a row, with its computed tokens after admission. */
@@ -79,8 +73,8 @@ std::vector<int64_t> Scheduler::Recycle(Sequence* sequence) {
   if (!prefix_cache_.is_on() || sequence->num_computed == 0) return {sequence->cache_id};
   const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
   pages_.Reserve(num_pages);
-  return EvictEach(prefix_cache_.Recycle(
-      sequence->cache_id, FirstTokens(*sequence, sequence->num_computed), num_pages));
+  return EvictEach(prefix_cache_.Recycle(sequence->cache_id,
+                                         sequence->prefix_key(sequence->num_computed), num_pages));
 }
 
 std::vector<int64_t> Scheduler::Pin(Sequence* sequence) {
@@ -88,7 +82,7 @@ std::vector<int64_t> Scheduler::Pin(Sequence* sequence) {
   const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
   pages_.Reserve(num_pages);
   return EvictEach(prefix_cache_.Pin(sequence->cache_id,
-                                     FirstTokens(*sequence, sequence->num_computed), num_pages));
+                                     sequence->prefix_key(sequence->num_computed), num_pages));
 }
 
 std::vector<int64_t> Scheduler::Unpin(int64_t id) { return EvictEach(prefix_cache_.Unpin(id)); }
@@ -105,21 +99,20 @@ int64_t Scheduler::DraftTokenBudget() const {
   return budget;
 }
 
-std::optional<std::vector<int64_t>> Scheduler::AddImported(int64_t id,
-                                                           std::span<const int32_t> tokens,
+std::optional<std::vector<int64_t>> Scheduler::AddImported(int64_t id, const PrefixKey& key,
                                                            int64_t source_id) {
-  const int64_t num_pages = pages_.PagesFor(static_cast<int64_t>(tokens.size()));
+  const int64_t num_pages = pages_.PagesFor(static_cast<int64_t>(key.size()));
   if (num_pages > available_pages()) return std::nullopt;
   std::vector<int64_t> evicted =
       EvictEach(ChooseEvictions(num_pages - pages_.free_pages(), {source_id}, false));
   pages_.Reserve(num_pages);
-  const std::vector<int64_t> redundant = EvictEach(prefix_cache_.Recycle(id, tokens, num_pages));
+  const std::vector<int64_t> redundant = EvictEach(prefix_cache_.Recycle(id, key, num_pages));
   evicted.insert(evicted.end(), redundant.begin(), redundant.end());
   return evicted;
 }
 
 void Scheduler::Share(const Sequence& sequence) {
-  prefix_cache_.Share(sequence.cache_id, FirstTokens(sequence, sequence.num_computed));
+  prefix_cache_.Share(sequence.cache_id, sequence.prefix_key(sequence.num_computed));
 }
 
 void Scheduler::Evict(int64_t id) { pages_.Release(prefix_cache_.Remove(id)); }
@@ -194,7 +187,7 @@ void Scheduler::PlanAdmissions(StepPlan* plan) const {
 }
 
 PrefixMatch Scheduler::FindPrefix(const Sequence& sequence) const {
-  return prefix_cache_.Find(ForkableTokens(sequence));
+  return prefix_cache_.Find(ForkableKey(sequence));
 }
 
 bool Scheduler::ShouldWait(const Sequence& sequence, int64_t num_cached,
@@ -202,7 +195,7 @@ bool Scheduler::ShouldWait(const Sequence& sequence, int64_t num_cached,
   if (!prefix_cache_.is_on()) return false;
   const auto can_fork_later = [&](const Sequence* other) {
     return other->ComesBefore(sequence) && !other->is_decoding() &&
-           IsWorthWaiting(num_cached, CountCommon(sequence, *other), sequence.num_tokens());
+           IsWorthWaiting(num_cached, CountForkable(sequence, *other), sequence.num_tokens());
   };
   return std::any_of(running_.begin(), running_.end(), can_fork_later) ||
          std::any_of(

@@ -9,9 +9,9 @@
 #include <deque>
 #include <optional>
 #include <set>
-#include <span>
 #include <vector>
 
+#include "prompt/prefix_key.h"
 #include "scheduling/page_budget.h"
 #include "scheduling/prefix_cache.h"
 #include "scheduling/scheduler_policy.h"
@@ -82,12 +82,12 @@ class Scheduler {
   /*!
    * \brief Add a prefix cache entry whose tokens the caller imports into the model.
    * \param id The id of the new entry.
-   * \param tokens At least one.
+   * \param key At least one token.
    * \param source_id An entry that the caller forks, which is evicted after the others; -1 if none.
    * \return The entries to remove from the model after the fork; empty if too few pages are
    *     available, and nothing has changed.
    */
-  std::optional<std::vector<int64_t>> AddImported(int64_t id, std::span<const int32_t> tokens,
+  std::optional<std::vector<int64_t>> AddImported(int64_t id, const PrefixKey& key,
                                                   int64_t source_id);
 
   /*! \brief Mark a prefix cache entry as used, so that it is evicted last. */

@@ -5,10 +5,10 @@
 
 namespace aiomlc {
 
-Sequence::Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& options,
-                   int64_t max_completion_tokens, const Vocabulary* vocabulary, TimePoint submitted)
+Sequence::Sequence(Prompt prompt, const SequenceOptions& options, int64_t max_completion_tokens,
+                   const Vocabulary* vocabulary, TimePoint submitted)
     : priority(options.priority),
-      num_prompt_tokens(static_cast<int64_t>(prompt_ids.size())),
+      num_prompt_tokens(static_cast<int64_t>(prompt.token_ids.size())),
       max_completion_tokens(max_completion_tokens),
       min_tokens(options.min_tokens),
       is_pinned(options.is_pinned),
@@ -17,7 +17,9 @@ Sequence::Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& optio
       logits_processor(options.logits_processor),
       stop_token_ids(options.stop_token_ids),
       top_logprobs(options.top_logprobs),
-      token_ids(std::move(prompt_ids)),
+      pieces(std::move(prompt.pieces)),
+      piece_keys(KeysOf(pieces)),
+      token_ids(std::move(prompt.token_ids)),
       timer(options.time_limits, submitted),
       prompt_scorer(options.prompt_logprobs, num_prompt_tokens),
       logit_adjuster(options),

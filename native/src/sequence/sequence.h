@@ -14,6 +14,8 @@
 
 #include "grammar/constraint.h"
 #include "options/sequence_options.h"
+#include "prompt/prefix_key.h"
+#include "prompt/prompt.h"
 #include "sampling/logit_adjuster.h"
 #include "sampling/prompt_scorer.h"
 #include "sequence/deadline_queue.h"
@@ -32,15 +34,14 @@ namespace aiomlc {
  */
 struct Sequence {
   /*!
-   * \param prompt_ids At least one token.
+   * \param prompt At least one token.
    * \param options Valid options; `seed` must be set.
    * \param max_completion_tokens The length limit of the completion, at least 1.
    * \param vocabulary Not owned; must outlive this object.
    * \param submitted The time of submission.
    */
-  Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& options,
-           int64_t max_completion_tokens, const Vocabulary* vocabulary,
-           TimePoint submitted = Clock::now());
+  Sequence(Prompt prompt, const SequenceOptions& options, int64_t max_completion_tokens,
+           const Vocabulary* vocabulary, TimePoint submitted = Clock::now());
 
   int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t num_completion_tokens() const { return num_tokens() - num_prompt_tokens; }
@@ -60,6 +61,10 @@ struct Sequence {
   bool is_decoding() const { return num_completion_tokens() > 0 && num_uncomputed() == 1; }
   /*! \brief Whether its logits are computed and sampling waits only for the grammar's mask. */
   bool awaits_mask() const { return !deferred_logits.empty(); }
+  /*! \return What identifies its first `count` tokens in the prefix cache. */
+  PrefixKey prefix_key(int64_t count) const {
+    return PrefixKey({}, token_ids, piece_keys).First(static_cast<size_t>(count));
+  }
   bool IsStopToken(int32_t token_id) const;
   /*! \brief Whether `min_tokens` is reached, so that a stop string may end the sequence. */
   bool may_stop() const { return num_completion_tokens() >= min_tokens; }
@@ -90,6 +95,9 @@ struct Sequence {
   const std::vector<int32_t> stop_token_ids;
   const std::optional<int64_t> top_logprobs;
 
+  /*! \brief The embedded pieces of the prompt; empty for text. */
+  const std::vector<PromptPiece> pieces;
+  const std::vector<PieceKey> piece_keys;
   std::vector<int32_t> token_ids;
   int64_t num_computed = 0;
   /*! \brief Prompt tokens that were forked from another sequence when it was first admitted. */

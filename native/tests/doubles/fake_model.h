@@ -6,6 +6,7 @@
 #define AIOMLC_TESTS_DOUBLES_FAKE_MODEL_H_
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -42,6 +43,7 @@ class FakeModel final : public Model {
     int64_t num_pages = 64;
     int64_t max_batch_size = 8;
     int64_t prefill_chunk_size = 16;
+    int64_t embedded_row_size = 0;
   };
 
   explicit FakeModel(Sizes sizes) : sizes_(sizes), logit_function_(HashedLogits) {}
@@ -52,7 +54,8 @@ class FakeModel final : public Model {
   int64_t num_pages() const final { return sizes_.num_pages; }
   int64_t max_batch_size() const final { return sizes_.max_batch_size; }
   int64_t prefill_chunk_size() const final { return sizes_.prefill_chunk_size; }
-  /*! \brief The keys and values of a token are its id. */
+  int64_t embedded_row_size() const final { return sizes_.embedded_row_size; }
+  /*! \brief The keys and values of a token are its id, those of an embedded row its hash. */
   size_t kv_token_bytes() const final { return sizeof(int32_t); }
 
   /*! \brief Compute pseudorandom logits that depend on all tokens and their order. */
@@ -140,7 +143,7 @@ class FakeModel final : public Model {
       CachedSequence& sequence = sequences_.at(input.sequence_ids[row]);
       Tokens& tokens = sequence.tokens;
       for (size_t index = begin; index < end; ++index) {
-        tokens.push_back(input.token_ids[index]);
+        tokens.push_back(TokenAt(input, static_cast<int32_t>(index)));
         if (std::binary_search(input.logit_positions.begin(), input.logit_positions.end(),
                                static_cast<int32_t>(index))) {
           AppendLogits(tokens);
@@ -174,6 +177,15 @@ class FakeModel final : public Model {
     TakePages(&sequence);
   }
 
+  /*! \return What the cache holds of an embedded row, instead of a token id: negative. */
+  int32_t HashOfRow(const float* row) const {
+    uint32_t hash = 0x811c9dc5u;
+    for (int64_t i = 0; i < sizes_.embedded_row_size; ++i) {
+      hash = (hash ^ std::bit_cast<uint32_t>(row[i])) * 0x01000193u;
+    }
+    return -1 - static_cast<int32_t>(hash >> 1);
+  }
+
   int64_t pages_in_use() const { return pages_in_use_; }
   size_t num_sequences() const { return sequences_.size(); }
   /*! \brief The inputs of all forward passes, in order. */
@@ -193,6 +205,14 @@ class FakeModel final : public Model {
     Tokens tokens;
     std::vector<std::shared_ptr<Page>> pages;
   };
+
+  int32_t TokenAt(const ForwardInput& input, int32_t index) const {
+    for (const EmbeddedRows& rows : input.embedded) {
+      if (index < rows.begin || index >= rows.begin + rows.count) continue;
+      return HashOfRow(rows.data + (index - rows.begin) * sizes_.embedded_row_size);
+    }
+    return input.token_ids[static_cast<size_t>(index)];
+  }
 
   int64_t PagesFor(size_t num_tokens) const {
     return (static_cast<int64_t>(num_tokens) + sizes_.page_size - 1) / sizes_.page_size;
@@ -221,6 +241,13 @@ class FakeModel final : public Model {
     Check(size(ids) == size(input.sequence_ids), "a sequence has two rows");
     Check(std::is_sorted(input.logit_positions.begin(), input.logit_positions.end()),
           "the logit positions are not sorted");
+    int32_t end = 0;
+    for (const EmbeddedRows& rows : input.embedded) {
+      Check(sizes_.embedded_row_size > 0, "a model without embedded rows is given some");
+      Check(rows.begin >= end && rows.count > 0, "embedded rows are empty, overlap or not sorted");
+      end = rows.begin + rows.count;
+    }
+    Check(end <= size(input.token_ids), "embedded rows are out of range");
     int64_t total = 0;
     int64_t pages = 0;
     for (size_t row = 0; row < input.append_lengths.size(); ++row) {
