@@ -20,13 +20,13 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from functools import partial
 
 import anyio
 
 from aiomlc import AsyncMLCEngine
 from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.trace import TraceEvent
 from aiomlc.runtime.native.record_codec import unpack_records
 from aiomlc.sampling_params import SequenceOptions
@@ -49,7 +49,7 @@ class PackedCore:
         self._stopped = threading.Event()
         self.wake_fd, self._writer = os.pipe()
 
-    def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
+    def submit(self, prompt: Prompt, options: SequenceOptions) -> int:
         self._num_submitted += 1
         return self._num_submitted
 

@@ -21,6 +21,7 @@ from anyio import CapacityLimiter, create_task_group
 
 from aiomlc.config import EngineConfig
 from aiomlc.runtime.engine.engine_client import EngineClient
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.loading.open_decoder import load_model
 from aiomlc.sampling_params import SequenceOptions
@@ -77,7 +78,7 @@ async def _complete(engine: EngineClient, model: LoadedModel, case: Case) -> tup
     )
     text = ""
     finish_reason = None
-    async with engine.open_stream(model.tokenizer.encode(prompt), options) as stream:
+    async with engine.open_stream(Prompt(model.tokenizer.encode(prompt)), options) as stream:
         async for delta in stream:
             text += delta.text
             finish_reason = delta.finish_reason

@@ -8,6 +8,7 @@ import pytest
 
 from aiomlc import AsyncMLCEngine
 from aiomlc.errors import EngineClosedError, EngineDeadError
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.sampling_params import SequenceOptions
 from aiomlc.testing import FakeCore, fake_loader, unread
 
@@ -18,7 +19,7 @@ def is_readable(core: FakeCore) -> bool:
 
 def test_descriptor_is_readable_while_records_wait() -> None:
     core = FakeCore(["abc"])
-    core.submit([1], SequenceOptions())
+    core.submit(Prompt([1]), SequenceOptions())
     before = is_readable(core)
     core.step()
     core.step()
@@ -32,7 +33,7 @@ def test_descriptor_is_readable_while_records_wait() -> None:
 
 def test_last_record_has_the_token_counts() -> None:
     core = FakeCore(["ab"])
-    core.submit([1, 2, 3], SequenceOptions())
+    core.submit(Prompt([1, 2, 3]), SequenceOptions())
     while core.step():
         pass
 
@@ -43,8 +44,8 @@ def test_last_record_has_the_token_counts() -> None:
 
 def test_logprobs_are_generated_only_if_requested() -> None:
     core = FakeCore(["a"])
-    core.submit([1], SequenceOptions())
-    core.submit([1], SequenceOptions(top_logprobs=3))
+    core.submit(Prompt([1]), SequenceOptions())
+    core.submit(Prompt([1]), SequenceOptions(top_logprobs=3))
     core.step()
 
     plain, scored = core.drain()
@@ -56,8 +57,8 @@ def test_logprobs_are_generated_only_if_requested() -> None:
 
 def test_cancelled_sequence_ends_with_abort_and_others_continue() -> None:
     core = FakeCore(["abc"])
-    core.submit([1], SequenceOptions())
-    core.submit([1], SequenceOptions())
+    core.submit(Prompt([1]), SequenceOptions())
+    core.submit(Prompt([1]), SequenceOptions())
     core.cancel(1)
     core.cancel(99)
     core.step()
@@ -68,8 +69,8 @@ def test_cancelled_sequence_ends_with_abort_and_others_continue() -> None:
 
 def test_scripted_failures_occur_at_their_step() -> None:
     core = FakeCore(["abc"], failures={2: "no"}, dies_at_step=2)
-    core.submit([1], SequenceOptions())
-    core.submit([1], SequenceOptions())
+    core.submit(Prompt([1]), SequenceOptions())
+    core.submit(Prompt([1]), SequenceOptions())
     core.step()
 
     assert [(r.finish_reason, r.error) for r in core.drain()] == [(None, None), ("error", "no")]
@@ -79,7 +80,7 @@ def test_scripted_failures_occur_at_their_step() -> None:
 
 def test_stop_before_run_ends_run_immediately() -> None:
     core = FakeCore(["abc"])
-    core.submit([1], SequenceOptions())
+    core.submit(Prompt([1]), SequenceOptions())
     core.stop()
     core.run()
 
@@ -91,7 +92,7 @@ def test_closed_core_rejects_prompts() -> None:
     core.close()
 
     with pytest.raises(EngineClosedError):
-        core.submit([1], SequenceOptions())
+        core.submit(Prompt([1]), SequenceOptions())
 
 
 async def test_unread_keeps_its_request_open_until_the_scope_ends() -> None:

@@ -130,11 +130,12 @@ class AsyncCompletions:
         """
         session = await self._service.session()
         chat = await prepare_chat(request, session.model)
-        return await session.encode_chat(
+        prompt = await session.encode_chat(
             chat.prompt,
             add_special_tokens=request.add_special_tokens,
             split_special_tokens=request.split_special_tokens,
         )
+        return prompt.token_ids.tolist()
 
     @documents_options(ParseOptions)
     @keyword_only
@@ -228,7 +229,7 @@ class AsyncCompletions:
         request_id = request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
         with session.preparation(request, request_id, request.n or 1) as elapsed:
             chat = await prepare_chat(request, session.model)
-            prompt_ids = await session.encode_chat(
+            prompt = await session.encode_chat(
                 chat.prompt,
                 add_special_tokens=request.add_special_tokens,
                 split_special_tokens=request.split_special_tokens,
@@ -237,7 +238,7 @@ class AsyncCompletions:
 
         # No await from here on, so that a cancelled caller never leaves a request without a reader.
         deltas = session.open_stream(
-            prompt_ids,
+            prompt,
             with_template_stops(request, session.model),
             request_id,
             request.n or 1,

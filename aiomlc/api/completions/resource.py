@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("AsyncTextCompletions", "Prompt")
+__all__ = ("AsyncTextCompletions", "PromptInput")
 
 import math
 import uuid
@@ -29,11 +29,12 @@ from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.concurrency.misuse import keyword_only
 from aiomlc.runtime.concurrency.turns import preparation_turns
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.tokenization.fim import find_fim_tokens
 from aiomlc.validation.tracebacks import keeps_origin
 
-Prompt = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
+PromptInput = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
 
 @hides("complete", "encode", "open")
@@ -46,21 +47,21 @@ class AsyncTextCompletions:
 
     @overload
     def create(
-        self, *, prompt: Prompt, stream: Literal[True], **options: Unpack[CompletionOptions]
+        self, *, prompt: PromptInput, stream: Literal[True], **options: Unpack[CompletionOptions]
     ) -> PendingStream[CompletionStream, Completion]: ...
 
     @overload
     def create(
         self,
         *,
-        prompt: Prompt,
+        prompt: PromptInput,
         stream: Literal[False] | None = None,
         **options: Unpack[CompletionOptions],
     ) -> Coroutine[Any, Any, Completion]: ...
 
     @overload
     def create(
-        self, *, prompt: Prompt, stream: bool | None, **options: Unpack[CompletionOptions]
+        self, *, prompt: PromptInput, stream: bool | None, **options: Unpack[CompletionOptions]
     ) -> Coroutine[Any, Any, Completion | CompletionStream]: ...
 
     @documents_options(CompletionOptions)
@@ -68,7 +69,7 @@ class AsyncTextCompletions:
     def create(
         self,
         *,
-        prompt: Prompt,
+        prompt: PromptInput,
         stream: bool | None = None,
         **options: Unpack[CompletionOptions],
     ) -> Coroutine[Any, Any, Completion | CompletionStream]:
@@ -127,7 +128,7 @@ class AsyncTextCompletions:
             AiomlcError: As `create`.
         """
         session = await self._service.session()
-        return await _prompt_ids(session, request)
+        return [prompt.token_ids.tolist() for prompt in await _encode_prompts(session, request)]
 
     async def open(self, request: CompletionRequest) -> CompletionStream:
         """Submit a validated request and return its stream, even if `request.stream` is false.
@@ -141,12 +142,12 @@ class AsyncTextCompletions:
             request, request_id, request.num_choices, "text_completion"
         ) as elapsed:
             if request.suffix is None:
-                prompts = await _prompt_ids(session, request)
+                prompts = await _encode_prompts(session, request)
             else:
                 prompts, request = await _apply_suffix(session, request, request.suffix)
 
-            for prompt_ids in prompts:
-                session.check_prompt(prompt_ids)
+            for prompt in prompts:
+                session.check_prompt(prompt)
 
             uncompiled = response_grammar(request.response_format, session.model)
             num_choices = len(prompts) * request.num_choices
@@ -180,7 +181,7 @@ class AsyncTextCompletions:
 
 async def _open_streams(
     session: ModelSession,
-    prompts: Sequence[Sequence[int]],
+    prompts: Sequence[Prompt],
     request: CompletionRequest,
     request_id: str,
     grammar: object,
@@ -192,14 +193,14 @@ async def _open_streams(
         await turns.wait()  # So that a whole turn is left, and the first step has many of them.
 
     try:
-        for index, prompt_ids in enumerate(prompts):
+        for index, prompt in enumerate(prompts):
             if index > 0 and turns.are_over():
                 await turns.wait()
 
             prompt_request_id = request_id if len(prompts) == 1 else f"{request_id}-{index}"
             streams.append(
                 session.open_stream(
-                    prompt_ids,
+                    prompt,
                     request,
                     prompt_request_id,
                     request.num_choices,
@@ -219,9 +220,9 @@ async def _open_streams(
     return streams
 
 
-async def _prompt_ids(session: ModelSession, request: CompletionRequest) -> list[list[int]]:
+async def _encode_prompts(session: ModelSession, request: CompletionRequest) -> list[Prompt]:
     return [
-        await session.prompt_ids(
+        await session.encode_prompt(
             prompt,
             add_special_tokens=request.add_special_tokens,
             split_special_tokens=request.split_special_tokens,
@@ -232,7 +233,7 @@ async def _prompt_ids(session: ModelSession, request: CompletionRequest) -> list
 
 async def _apply_suffix(
     session: ModelSession, request: CompletionRequest, suffix: str
-) -> tuple[list[list[int]], CompletionRequest]:
+) -> tuple[list[Prompt], CompletionRequest]:
     """Return the fill-in-the-middle prompts, and the request with the FIM stop tokens."""
     tokens = find_fim_tokens(session.model.tokenizer)
     if tokens is None:
@@ -241,18 +242,18 @@ async def _apply_suffix(
         )
 
     encode = partial(
-        session.prompt_ids,
+        session.encode_prompt,
         add_special_tokens=False,
         split_special_tokens=request.split_special_tokens,
     )
-    suffix_ids = await encode(suffix)
+    suffix_ids = (await encode(suffix)).token_ids
     prompts = []
     for prompt in request.prompt:
-        prefix_ids = await encode(prompt)
+        prefix_ids = (await encode(prompt)).token_ids
         prompt_ids = tokens.prompt(prefix_ids, suffix_ids)
         if isinstance(prompt, str):
             prompt_ids = session.model.as_text(prompt_ids, request.add_special_tokens)
-        prompts.append(prompt_ids)
+        prompts.append(Prompt(prompt_ids))
 
     stop_token_ids = (*request.stop_token_ids, *tokens.end_ids)
     return prompts, request.model_copy(update={"stop_token_ids": stop_token_ids})
@@ -287,10 +288,10 @@ def _mean_logprob(choice: CompletionChoice, num_skipped: int) -> float:
 
 
 def _make_echoes(
-    session: ModelSession, request: CompletionRequest, prompts: Sequence[Sequence[int]]
+    session: ModelSession, request: CompletionRequest, prompts: Sequence[Prompt]
 ) -> list[Echo]:
     decode = session.model.tokenizer.decode
     return [
-        Echo(prompt if isinstance(prompt, str) else decode(prompt), prompt_ids[0])
-        for prompt, prompt_ids in zip(request.prompt, prompts, strict=True)
+        Echo(prompt if isinstance(prompt, str) else decode(prompt), encoded.token_ids[0])
+        for prompt, encoded in zip(request.prompt, prompts, strict=True)
     ]

@@ -70,18 +70,18 @@ async def open_token_stream(
     with session.preparation(
         request, request_id, request.num_choices, "text_completion"
     ) as elapsed:
-        prompt_ids = await session.prompt_ids(
+        encoded = await session.encode_prompt(
             request.prompt,
             add_special_tokens=request.add_special_tokens,
             split_special_tokens=request.split_special_tokens,
         )
-        session.check_prompt(prompt_ids)
+        session.check_prompt(encoded)
         uncompiled = response_grammar(request.response_format, session.model)
         grammar = await session.compile(uncompiled, "response_format", request.num_choices)
 
     # No await from here on, so that a cancelled caller never leaves a request without a reader.
     stream = session.open_stream(
-        prompt_ids,
+        encoded,
         request,
         request_id,
         request.num_choices,

@@ -18,6 +18,7 @@ from aiomlc.config import PAGE_SIZE
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.prefix_transfer import PrefixExport, PrefixTransfers
+from aiomlc.runtime.engine.prompt import Prompt
 
 Piece = bytes | bytearray | memoryview
 
@@ -57,7 +58,7 @@ class AsyncPrefixMixin:
         """
         session = await self._lifecycle.session()
         options = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
-        return await session.engine.pin(await _prefix_ids(session, messages, prompt, options))
+        return await session.engine.pin(await _encode_prefix(session, messages, prompt, options))
 
     async def export_prefix(
         self,
@@ -95,9 +96,9 @@ class AsyncPrefixMixin:
         session = await self._lifecycle.session()
         transfers = _transfers(session)
         options = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
-        prompt_ids = await _prefix_ids(session, messages, prompt, options)
-        _check_start(start, len(prompt_ids))
-        return transfers.export(prompt_ids, start, await session.engine.pin(prompt_ids))
+        prefix = await _encode_prefix(session, messages, prompt, options)
+        _check_start(start, len(prefix))
+        return transfers.export(prefix, start, await session.engine.pin(prefix))
 
     async def import_prefix(self, piece: Piece) -> int:
         """Add a piece that `export_prefix` of another engine returned to the prefix cache.
@@ -138,31 +139,31 @@ class AsyncPrefixMixin:
         """
         session = await self._lifecycle.session()
         options = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
-        prompt_ids = await _prefix_ids(session, messages, prompt, options)
-        return await _transfers(session).count_cached(prompt_ids)
+        prefix = await _encode_prefix(session, messages, prompt, options)
+        return await _transfers(session).count_cached(prefix)
 
 
-async def _prefix_ids(
+async def _encode_prefix(
     session: ModelSession,
     messages: Iterable[object] | None,
     prompt: str | Sequence[int] | None,
     options: Mapping[str, Any],
-) -> list[int]:
-    """Return the token ids of a prefix; `options` are fields of a chat that its template uses."""
+) -> Prompt:
+    """Encode a prefix; `options` are fields of a chat that its template uses."""
     if (messages is None) == (prompt is None):
         raise BadRequestError("a prefix is either messages or a prompt", param="prompt")
 
     if prompt is not None:
         request = await parse_off_loop(parse_token_request, {"prompt": prompt})
-        prompt_ids = await session.prompt_ids(request.prompt)
+        prefix = await session.encode_prompt(request.prompt)
     else:
         template_options = {name: value for name, value in options.items() if value is not None}
         fields = {"messages": messages, "add_generation_prompt": False, **template_options}
         chat = await parse_off_loop(parse_chat_request, fields)
-        prompt_ids = await session.encode_chat(await render_chat(chat, session.model))
+        prefix = await session.encode_chat(await render_chat(chat, session.model))
 
-    session.check_prompt(prompt_ids)
-    return prompt_ids
+    session.check_prompt(prefix)
+    return prefix
 
 
 def _transfers(session: ModelSession) -> PrefixTransfers:

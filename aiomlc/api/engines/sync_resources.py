@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, final, overload
 from aiomlc.api.chat.events import ChatEventIterator
 from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.chat.typed_output import ParsedChatCompletion, output_reader
-from aiomlc.api.completions.resource import Prompt
+from aiomlc.api.completions.resource import PromptInput
 from aiomlc.api.completions.stream import CompletionStream
 from aiomlc.api.embeddings import EmbeddingInput, EmbeddingOptions
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
@@ -180,21 +180,21 @@ class TextCompletions:
 
     @overload
     def create(
-        self, *, prompt: Prompt, stream: Literal[True], **options: Unpack[CompletionOptions]
+        self, *, prompt: PromptInput, stream: Literal[True], **options: Unpack[CompletionOptions]
     ) -> CompletionIterator: ...
 
     @overload
     def create(
         self,
         *,
-        prompt: Prompt,
+        prompt: PromptInput,
         stream: Literal[False] | None = None,
         **options: Unpack[CompletionOptions],
     ) -> Completion: ...
 
     @overload
     def create(
-        self, *, prompt: Prompt, stream: bool | None, **options: Unpack[CompletionOptions]
+        self, *, prompt: PromptInput, stream: bool | None, **options: Unpack[CompletionOptions]
     ) -> Completion | CompletionIterator: ...
 
     @documents_options(CompletionOptions)
@@ -202,7 +202,7 @@ class TextCompletions:
     def create(
         self,
         *,
-        prompt: Prompt,
+        prompt: PromptInput,
         stream: bool | None = None,
         **options: Unpack[CompletionOptions],
     ) -> Completion | CompletionIterator:

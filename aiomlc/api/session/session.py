@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("EncoderSession", "ModelSession", "SessionProvider")
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from aiomlc.runtime.concurrency.turns import preparation_turns
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.engine_task import EngineTask
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.grammar.grammar import Grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
@@ -76,14 +77,14 @@ class ModelSession:
         await preparation_turns().proceed()
         return encode()
 
-    async def prompt_ids(
+    async def encode_prompt(
         self,
         prompt: str | Sequence[int],
         *,
         add_special_tokens: bool | None = None,
         split_special_tokens: bool | None = None,
-    ) -> list[int]:
-        """Return the token ids of a prompt, which is a string or already token ids.
+    ) -> Prompt:
+        """Encode a prompt, which is a string or already token ids.
 
         Args:
             prompt: The prompt. Nothing is added to token ids.
@@ -97,7 +98,7 @@ class ModelSession:
         """
         if isinstance(prompt, str):
             method = Tokenizer.encode_split if split_special_tokens else Tokenizer.encode
-            return self.model.as_text(await self.encode(prompt, method), add_special_tokens)
+            return Prompt(self.model.as_text(await self.encode(prompt, method), add_special_tokens))
 
         self.check_length(prompt)
         if (token_id := outside_vocabulary(prompt, self.model.vocab_size)) is not None:
@@ -108,7 +109,7 @@ class ModelSession:
             )
 
         await checkpoint()
-        return list(prompt)
+        return Prompt(prompt)
 
     async def encode_chat(
         self,
@@ -116,8 +117,8 @@ class ModelSession:
         *,
         add_special_tokens: bool | None = None,
         split_special_tokens: bool | None = None,
-    ) -> list[int]:
-        """Return the token ids of a rendered chat, with the prefix tokens of the chat template.
+    ) -> Prompt:
+        """Encode a rendered chat, with the prefix tokens of the chat template.
 
         Special tokens are only added if this is requested: the template writes those of a chat. If
         they are split, the messages of the chat were marked (`Tokenizer.mark_special_tokens`).
@@ -126,7 +127,7 @@ class ModelSession:
         prefix = template.system_prefix_token_ids if template is not None else None
         method = Tokenizer.encode_marked if split_special_tokens else Tokenizer.encode
         ids = self.model.as_text(await self.encode(prompt, method), bool(add_special_tokens))
-        return [*(prefix or ()), *ids]
+        return Prompt([*(prefix or ()), *ids])
 
     async def compile(self, grammar: Grammar | None, param: str, num_choices: int) -> object:
         """Return the compiled grammar, or None if `grammar` is None.
@@ -155,7 +156,7 @@ class ModelSession:
 
     def open_stream(  # noqa: PLR0913 - all parts of a submission.
         self,
-        prompt_ids: Sequence[int],
+        prompt: Prompt,
         request: SamplingRequest,
         request_id: str,
         num_choices: int = 1,
@@ -167,7 +168,7 @@ class ModelSession:
         """Submit a prompt and return the stream of its completions. Does not block.
 
         Args:
-            prompt_ids: The token ids of the prompt.
+            prompt: The prompt.
             request: The sampling parameters.
             request_id: The id of the request.
             num_choices: The number of completions.
@@ -182,10 +183,10 @@ class ModelSession:
         """
         span = start_span(operation, self.model.model_name, request, request_id, num_choices)
         try:
-            self.check_length(prompt_ids)
+            self.check_length(prompt)
             options = sequence_options(request, self.model)
             options = replace(options, grammar=grammar, elapsed=elapsed)
-            return self.engine.open_stream(prompt_ids, options, request_id, num_choices, span)
+            return self.engine.open_stream(prompt, options, request_id, num_choices, span)
         except AiomlcError as error:
             if span is not None:
                 span.on_end(error)
@@ -213,27 +214,27 @@ class ModelSession:
                 span.on_end(error)
             raise
 
-    def check_prompt(self, prompt_ids: Sequence[int]) -> None:
+    def check_prompt(self, prompt: Prompt) -> None:
         """Require a prompt with tokens and with room for a completion.
 
         Raises:
             BadRequestError: If the prompt has no tokens.
             PromptTooLongError: If the prompt fills the context window.
         """
-        if not prompt_ids:
+        if not prompt:
             raise BadRequestError("prompt: must have at least one token", param="prompt")
 
-        self.check_length(prompt_ids)
+        self.check_length(prompt)
 
-    def check_length(self, prompt_ids: Sequence[int]) -> None:
+    def check_length(self, prompt: Sized) -> None:
         """Require a prompt that leaves room for a completion.
 
         Raises:
             PromptTooLongError: If the prompt fills the context window.
         """
         window = self.model.context_window
-        if len(prompt_ids) >= window:
-            raise PromptTooLongError(prompt_tokens=len(prompt_ids), context_window=window)
+        if len(prompt) >= window:
+            raise PromptTooLongError(prompt_tokens=len(prompt), context_window=window)
 
 
 @final

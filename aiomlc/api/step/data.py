@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = (
     "Data",
-    "Prompt",
+    "PromptInput",
     "Request",
     "RequestStreamOutput",
     "SingleRequestStreamOutput",
@@ -59,7 +59,7 @@ class TokenData:
 
 
 Data = TextData | TokenData
-Prompt = str | Sequence[int] | Data | Sequence[Data]
+PromptInput = str | Sequence[int] | Data | Sequence[Data]
 
 _PROMPT_TYPES = "a string, a list of token ids, or TextData and TokenData"
 
@@ -151,7 +151,7 @@ class RequestStreamOutput(NamedTuple):
         return self.request_id, self.outputs
 
 
-def parse_prompts(prompts: str | Sequence[int] | Sequence[Prompt]) -> list[tuple[Data, ...]]:
+def parse_prompts(prompts: str | Sequence[int] | Sequence[PromptInput]) -> list[tuple[Data, ...]]:
     """Return the parts of each prompt; `prompts` may also be a single prompt.
 
     Raises:

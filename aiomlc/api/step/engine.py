@@ -21,7 +21,7 @@ from aiomlc.api.session.loader import Loader, ModelPath, complete_config, model_
 from aiomlc.api.session.model_files import ENCODER_MESSAGE
 from aiomlc.api.step.data import (
     Data,
-    Prompt,
+    PromptInput,
     Request,
     RequestStreamOutput,
     TextData,
@@ -42,6 +42,7 @@ from aiomlc.errors import (
 )
 from aiomlc.runtime.concurrency.misuse import Uncopyable, explains
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.step_log import StepLog
 from aiomlc.runtime.engine.trace import chrome_trace
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder
@@ -169,7 +170,7 @@ class SyncMLCEngine(Uncopyable):
 
     def generate(
         self,
-        prompts: str | Sequence[int] | Sequence[Prompt],
+        prompts: str | Sequence[int] | Sequence[PromptInput],
         generation_config: GenerationConfig | Sequence[GenerationConfig] | None = None,
     ) -> GenerateResult:
         """Complete prompts. Requests added earlier keep running.
@@ -323,12 +324,12 @@ class SyncMLCEngine(Uncopyable):
         self, request: Request, listeners: Sequence[OutputListener] | None = None
     ) -> tuple[int, ...]:
         self._check_open()
-        prompt_ids = self._prompt_ids(request.inputs)
+        prompt = self._prompt(request.inputs)
         config = request.generation_config
         options = replace(sequence_options(config, self._model), grammar=self._grammar(config))
-        return self._requests.submit(request.request_id, prompt_ids, options, config.n, listeners)
+        return self._requests.submit(request.request_id, prompt, options, config.n, listeners)
 
-    def _prompt_ids(self, inputs: Sequence[Data]) -> list[int]:
+    def _prompt(self, inputs: Sequence[Data]) -> Prompt:
         prompt_ids: list[int] = []
         for data in inputs:
             if isinstance(data, TextData):
@@ -337,7 +338,8 @@ class SyncMLCEngine(Uncopyable):
                 check_token_ids("prompt", data.token_ids, self._model.vocab_size)
                 prompt_ids += data.token_ids
         # A prompt that begins with token ids is complete as it is.
-        return self._model.as_text(prompt_ids) if isinstance(inputs[0], TextData) else prompt_ids
+        is_text = isinstance(inputs[0], TextData)
+        return Prompt(self._model.as_text(prompt_ids) if is_text else prompt_ids)
 
     def _grammar(self, config: GenerationConfig) -> object:
         grammar = response_grammar(config.format, self._model)

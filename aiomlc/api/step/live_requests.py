@@ -11,6 +11,7 @@ from aiomlc.api.generation.logprobs import LogprobsWriter
 from aiomlc.api.step.data import RequestStreamOutput, SingleRequestStreamOutput
 from aiomlc.runtime.engine.core_protocol import Core, Record
 from aiomlc.runtime.engine.logits_processors import LogitsProcessors
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.submission import submit_choices
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.sampling_params import SequenceOptions
@@ -64,7 +65,7 @@ class LiveRequests:
     def submit(
         self,
         request_id: str,
-        prompt_ids: Sequence[int],
+        prompt: Prompt,
         options: SequenceOptions,
         num_choices: int,
         listeners: Sequence[OutputListener] | None = None,
@@ -80,7 +81,7 @@ class LiveRequests:
             "as `sequence_options` creates them"
         )
         stop_token_ids = frozenset(options.stop_token_ids)
-        sequence_ids = submit_choices(self._core, prompt_ids, options, num_choices)
+        sequence_ids = submit_choices(self._core, prompt, options, num_choices)
         for choice, sequence_id in enumerate(sequence_ids):
             listener = None if listeners is None else listeners[choice]
             self._choices[sequence_id] = _LiveChoice(

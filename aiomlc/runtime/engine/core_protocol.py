@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.statistics import (
     NO_VALUES,
     DecodeSteps,
@@ -105,7 +106,7 @@ class Core(Protocol):
 
     wake_fd: int  #: Readable while there are records to drain; open as long as this object lives.
 
-    def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
+    def submit(self, prompt: Prompt, options: SequenceOptions) -> int:
         """Queue a prompt; return the id of the new sequence.
 
         Raises:

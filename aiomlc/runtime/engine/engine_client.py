@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("EngineClient",)
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Self, final
 
@@ -17,6 +17,7 @@ from aiomlc.runtime.engine.core_protocol import Core, CoreStatistics
 from aiomlc.runtime.engine.engine_task import EngineTask
 from aiomlc.runtime.engine.events import EventHub
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.request_table import RequestTable
 from aiomlc.runtime.engine.step_log import StepLog
 from aiomlc.runtime.engine.stream import DeltaStream, Mailbox, StreamObserver
@@ -56,7 +57,7 @@ class EngineClient(AsyncContextManagerMixin):
     @uninterruptible
     def open_stream(
         self,
-        prompt_ids: Sequence[int],
+        prompt: Prompt,
         options: SequenceOptions,
         request_id: str | None = None,
         num_choices: int = 1,
@@ -77,7 +78,7 @@ class EngineClient(AsyncContextManagerMixin):
 
         try:
             stream = self._requests.open_stream(
-                prompt_ids, options, request_id, num_choices, observer, self.task.event_loop
+                prompt, options, request_id, num_choices, observer, self.task.event_loop
             )
         except EngineOverloadedError as error:
             if not self._is_overloaded:
@@ -95,7 +96,7 @@ class EngineClient(AsyncContextManagerMixin):
         return DeltaStream(self._core, (), request_id, mailbox)
 
     @uninterruptible
-    async def pin(self, prompt_ids: Sequence[int]) -> PinnedPrefix:
+    async def pin(self, prompt: Prompt) -> PinnedPrefix:
         """Prefill a prompt and pin it in the prefix cache; a cancelled call pins nothing.
 
         Raises:
@@ -105,8 +106,8 @@ class EngineClient(AsyncContextManagerMixin):
         """
         # The only token is sampled after the prefill, and is not a part of the kept sequence.
         options = SequenceOptions(max_tokens=1, temperature=0.0, is_pinned=True)
-        stream = self.open_stream(prompt_ids, options)
-        prefix = PinnedPrefix(self._core, stream.sequence_ids[0], len(prompt_ids))
+        stream = self.open_stream(prompt, options)
+        prefix = PinnedPrefix(self._core, stream.sequence_ids[0], len(prompt))
         try:
             async with stream:
                 async for _ in stream:

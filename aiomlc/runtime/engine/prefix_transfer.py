@@ -4,15 +4,18 @@ from __future__ import annotations
 
 __all__ = ("PrefixExport", "PrefixStore", "PrefixTransfers")
 
+import array
 from collections.abc import Sequence
 from typing import Final, Protocol, Self, final
 
 from anyio import to_thread
 
 from aiomlc.config import PAGE_SIZE
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.concurrency.interrupts import uninterruptible
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.prefix_piece import KVFormat, new_piece, pack_tokens, parse_piece
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.validation.shortages import names_shortages
 
 _PIECE_BYTES: Final = 8 << 20
@@ -59,17 +62,23 @@ class PrefixTransfers:
         self.kv_format = kv_format  #: What another engine must have in common.
 
     @names_shortages
-    async def count_cached(self, token_ids: Sequence[int]) -> int:
+    async def count_cached(self, prompt: Prompt) -> int:
         """Return how many of the first tokens are in the prefix cache.
 
         Raises:
+            BadRequestError: If the prompt has embedded pieces.
             EngineError: If the engine is closed or dead.
         """
-        return await to_thread.run_sync(self._store.count_cached, pack_tokens(token_ids))
+        token_ids = _text_ids(prompt).tobytes()
+        return await to_thread.run_sync(self._store.count_cached, token_ids)
 
-    def export(self, token_ids: Sequence[int], start: int, pinned: PinnedPrefix) -> PrefixExport:
-        """Return the pieces of a pinned prefix from token `start` on."""
-        return PrefixExport(self._store, self.kv_format, token_ids, start, pinned)
+    def export(self, prompt: Prompt, start: int, pinned: PinnedPrefix) -> PrefixExport:
+        """Return the pieces of a pinned prefix from token `start` on.
+
+        Raises:
+            BadRequestError: If the prompt has embedded pieces.
+        """
+        return PrefixExport(self._store, self.kv_format, _text_ids(prompt), start, pinned)
 
     @names_shortages
     async def load(self, piece: bytes | bytearray | memoryview) -> int:
@@ -163,6 +172,18 @@ class PrefixExport:
         piece = new_piece(self._format, token_ids, start)
         self._store.export_prefix(pack_tokens(token_ids), start, piece.rows)
         return piece.finish()
+
+
+def _text_ids(prompt: Prompt) -> array.array[int]:
+    if prompt.pieces:
+        # A piece of a transfer names its prefix by token ids.
+        raise BadRequestError(
+            f"prompt: a prefix with embedded pieces cannot be transferred, got "
+            f"{len(prompt.pieces)}; use text or token ids only",
+            param="prompt",
+        )
+
+    return prompt.token_ids
 
 
 def _piece_tokens(kv_format: KVFormat) -> int:

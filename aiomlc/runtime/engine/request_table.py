@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("RequestTable",)
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, final
 
@@ -22,6 +22,7 @@ from aiomlc.errors import (
 from aiomlc.runtime.concurrency.turns import Turns
 from aiomlc.runtime.engine.core_protocol import Core, Record
 from aiomlc.runtime.engine.logits_processors import LogitsProcessors
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.stream import DeltaStream, Mailbox, StreamObserver
 from aiomlc.runtime.engine.submission import submit_choices
 from aiomlc.sampling_params import SequenceOptions
@@ -68,7 +69,7 @@ class RequestTable:
 
     def open_stream(
         self,
-        prompt_ids: Sequence[int],
+        prompt: Prompt,
         options: SequenceOptions,
         request_id: str | None,
         num_choices: int,
@@ -93,7 +94,7 @@ class RequestTable:
             loop=event_loop,
             turns=self._turns,
         )
-        sequence_ids = submit_choices(self._core, prompt_ids, options, num_choices)
+        sequence_ids = submit_choices(self._core, prompt, options, num_choices)
         for choice, sequence_id in enumerate(sequence_ids):
             self._entries[sequence_id] = _RequestEntry(request_id, mailbox, choice, options)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 __all__ = ("submit_choices",)
 
-from collections.abc import Sequence
-
 from aiomlc.runtime.engine.core_protocol import Core
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.sampling_params import SequenceOptions
 
 
 def submit_choices(
-    core: Core, prompt_ids: Sequence[int], options: SequenceOptions, num_choices: int
+    core: Core, prompt: Prompt, options: SequenceOptions, num_choices: int
 ) -> tuple[int, ...]:
     """Submit a sequence for each choice, or none; return their ids.
 
@@ -22,7 +21,7 @@ def submit_choices(
     sequence_ids: list[int] = []
     try:
         for choice in range(num_choices):
-            sequence_id = core.submit(prompt_ids, options.of_choice(choice))
+            sequence_id = core.submit(prompt, options.of_choice(choice))
             sequence_ids.append(sequence_id)
     except BaseException:
         for sequence_id in sequence_ids:

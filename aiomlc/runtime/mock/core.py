@@ -10,6 +10,7 @@ from typing import NoReturn, final
 
 from aiomlc.errors import EngineClosedError, EngineDeadError, EngineOverloadedError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record, TokenLogprob
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.trace import TraceEvent
 from aiomlc.runtime.mock.outbox import RecordOutbox, StepTrace
 from aiomlc.runtime.mock.scripted_sequence import ScriptedSequence
@@ -81,7 +82,7 @@ class FakeCore:
         self._outbox = RecordOutbox()
         self.wake_fd: int = self._outbox.wake_fd
 
-    def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
+    def submit(self, prompt: Prompt, options: SequenceOptions) -> int:
         """Queue a prompt and return the id of its sequence.
 
         Raises:
@@ -97,7 +98,8 @@ class FakeCore:
                     f"{self._max_live} sequences are running or waiting, which is the limit"
                 )
 
-            self.prompts.append(list(prompt_ids))
+            prompt_ids = prompt.token_ids.tolist()
+            self.prompts.append(prompt_ids)
             self.options.append(options)
             sequence_id = len(self.prompts)
             reply = self._reply(sequence_id, prompt_ids)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ("EngineOptions", "NativeCore")
 
-import array
 import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from aiomlc.config import SpeculativeMode
 from aiomlc.runtime.concurrency.process_lifecycle import FORKED_MESSAGE, invalidate_after_fork, leak
 from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record
 from aiomlc.runtime.engine.logits_processors import LogitsProcessors, ProcessedSequence
+from aiomlc.runtime.engine.prompt import Prompt, PromptPiece
 from aiomlc.runtime.engine.trace import TraceEvent
 from aiomlc.runtime.native.library import native_function
 from aiomlc.runtime.native.model import NativeModel
@@ -97,23 +97,19 @@ class NativeCore:
         self.wake_fd: int = native_function("aiomlc.core_wake_fd")(self._handle)
         invalidate_after_fork(self)
 
-    def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
+    def submit(self, prompt: Prompt, options: SequenceOptions) -> int:
         """Queue a prompt; return the id of the new sequence.
 
         Raises:
-            BadRequestError: If an option or a token id is out of range.
+            BadRequestError: If an option, a token id or an embedded piece is not allowed.
             PromptTooLongError: If the prompt leaves no room for a completion.
             EngineClosedError: If the core was closed.
         """
         handle = self._require_handle()
-        try:
-            prompt = array.array("i", prompt_ids).tobytes()
-        except OverflowError:
-            raise errors.BadRequestError("prompt: a token id does not fit 32 bits") from None
-
+        pieces = [_piece_record(piece) for piece in prompt.pieces] or None
         record = _as_record(options, self._vocab_size, self._lists)
         try:
-            return int(self._submit(handle, prompt, record))
+            return int(self._submit(handle, prompt.token_ids.tobytes(), pieces, record))
         finally:
             del handle  # As in `run`.
 
@@ -318,6 +314,13 @@ def _tensor(rows: memoryview) -> object:
     # The FFI does not take memory that is read-only.
     tensor: object = tvm_ffi.from_dlpack(array_of_bytes.copy() if rows.readonly else array_of_bytes)
     return tensor
+
+
+def _piece_record(piece: PromptPiece) -> object:
+    import tvm_ffi
+
+    fields = {**piece._asdict(), "rows": tvm_ffi.from_dlpack(piece.rows)}
+    return native_record("aiomlc.PromptPiece", fields)
 
 
 def _as_record(options: SequenceOptions, vocab_size: int, lists: _NativeLists) -> object:

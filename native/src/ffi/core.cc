@@ -142,11 +142,23 @@ std::vector<int32_t> TokenIds(const ffi::Bytes& bytes) {
   return ids;
 }
 
-/*! \brief Submit a prompt of int32 token ids in native byte order. */
-int64_t Submit(const CoreRef& core, const ffi::Bytes& prompt,
+/*!
+ * \brief Submit a prompt.
+ * \param token_ids int32 in native byte order.
+ * \param pieces Its embedded pieces; none if it is text.
+ */
+int64_t Submit(const CoreRef& core, const ffi::Bytes& token_ids,
+               const ffi::Optional<ffi::Array<RecordRef<PromptPieceObj>>>& pieces,
                const RecordRef<SequenceOptionsObj>& options) {
-  return TranslateErrors(
-      [&] { return core->engine.Submit(TokenIds(prompt), options->ToNative()); });
+  return TranslateErrors([&] {
+    Prompt prompt(TokenIds(token_ids));
+    if (pieces.has_value()) {
+      for (const RecordRef<PromptPieceObj>& piece : pieces.value()) {
+        prompt.pieces.push_back(piece->ToNative(prompt.pieces.size()));
+      }
+    }
+    return core->engine.Submit(std::move(prompt), options->ToNative());
+  });
 }
 
 int64_t CountCached(const CoreRef& core, const ffi::Bytes& tokens) {

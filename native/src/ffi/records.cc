@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <string>
 
 #include "options/engine_error.h"
 
@@ -98,6 +99,27 @@ SequenceOptions SequenceOptionsObj::ToNative() const {
   return options;
 }
 
+PromptPiece PromptPieceObj::ToNative(size_t index) const {
+  const auto require = [&](bool condition, const char* message) {
+    if (condition) return;
+    throw EngineError(ErrorKind::kBadRequest,
+                      "prompt.pieces[" + std::to_string(index) + "]." + message);
+  };
+  PromptPiece piece;
+  require(digest.size() == piece.key.digest.size(), "digest must have 32 bytes, as SHA-256");
+  require(rows.has_value() && rows.value().ndim() == 2 && rows.value().IsContiguous() &&
+              rows.value().dtype() == DLDataType{kDLFloat, 32, 1} &&
+              rows.value().device().device_type == kDLCPU,
+          "rows must be a contiguous float32[positions, hidden] in the memory of the CPU");
+  const ffi::Tensor tensor = rows.value();
+  piece.key.begin = begin;
+  piece.key.num_positions = tensor.size(0);
+  std::copy_n(digest.data(), piece.key.digest.size(), piece.key.digest.begin());
+  piece.hidden_size = tensor.size(1);
+  piece.rows = {static_cast<const float*>(tensor.data_ptr()), [tensor](const float*) {}};
+  return piece;
+}
+
 EngineOptions EngineOptionsObj::ToNative() const {
   EngineOptions options = *this;
   options.speculative_mode = SpeculativeModeNamed(speculative_mode_name);
@@ -122,6 +144,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_rw("grammar", &SequenceOptionsObj::grammar)
       .def_rw("logits_processor", &SequenceOptionsObj::logits_processor)
       .def_rw("logits_buffer", &SequenceOptionsObj::logits_buffer);
+  refl::ObjectDef<PromptPieceObj>()
+      .def(refl::init<>())
+      .def_rw("begin", &PromptPieceObj::begin)
+      .def_rw("digest", &PromptPieceObj::digest)
+      .def_rw("rows", &PromptPieceObj::rows);
   refl::ObjectDef<EngineOptionsObj>()
       .def(refl::init<>())
       .def_rw("step_token_budget", &EngineOptions::step_token_budget)

@@ -14,6 +14,7 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/object.h>
 #include <tvm/ffi/optional.h>
+#include <tvm/ffi/string.h>
 
 #include <cstdint>
 #include <map>
@@ -28,6 +29,7 @@
 #include "model/faulty_model.h"
 #include "model/tvm_model.h"
 #include "options/sequence_options.h"
+#include "prompt/prompt.h"
 
 namespace aiomlc {
 
@@ -72,6 +74,22 @@ class SequenceOptionsObj : public tvm::ffi::Object,
 };
 
 /*! \brief The settings of an engine. */
+/*! \brief An embedded piece of a prompt. */
+class PromptPieceObj : public tvm::ffi::Object {
+ public:
+  int64_t begin = 0;
+  /*! \brief 32 bytes. */
+  tvm::ffi::Bytes digest;
+  /*! \brief float32[positions, hidden], which is not copied. */
+  tvm::ffi::Optional<tvm::ffi::Tensor> rows;
+
+  /*! \throws EngineError kBadRequest that names the field. */
+  PromptPiece ToNative(size_t index) const;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.PromptPiece", PromptPieceObj, tvm::ffi::Object);
+};
+
 class EngineOptionsObj : public tvm::ffi::Object, public EngineOptions {
  public:
   /*! \brief "disable", "prompt_lookup" or "small_draft". */

@@ -21,6 +21,7 @@ from pathlib import Path
 import anyio
 
 from aiomlc.config import EngineConfig
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import OpenedModel, open_native
@@ -76,7 +77,7 @@ class SoloRunner:
         return tokens[:count]
 
     def _compute(self, prompt: tuple[int, ...], options: SequenceOptions) -> tuple[int, ...]:
-        self._core.submit(prompt, options)
+        self._core.submit(Prompt(prompt), options)
         while self._core.step():
             pass
         (record,) = self._core.drain()

@@ -26,6 +26,7 @@ from aiomlc.errors import (
     PromptTooLongError,
 )
 from aiomlc.runtime.engine.core_protocol import Record
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.sampling_params import SequenceOptions
 from tests.model.engine.scheduler_bench import (
     MAX_ROWS,
@@ -153,10 +154,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.reference.is_full:
             self.counts["rejected"] += 1
             with pytest.raises(EngineOverloadedError):
-                self.core.submit(prompt, options)
+                self.core.submit(Prompt(prompt), options)
             return
 
-        sequence_id = self.core.submit(prompt, options)
+        sequence_id = self.core.submit(Prompt(prompt), options)
         sequence = TracedSequence(
             sequence_id, options.priority or 0, prompt, expected, options.is_pinned, limit
         )
@@ -165,12 +166,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(length=st.integers(MAX_SEQUENCE_TOKENS, 4 * MAX_SEQUENCE_TOKENS))
     def submit_too_long_prompt(self, length: int) -> None:
         with pytest.raises(PromptTooLongError):
-            self.core.submit([1] * length, SequenceOptions())
+            self.core.submit(Prompt([1] * length), SequenceOptions())
 
     @rule(prompt=st.sampled_from([(), (-1,), (320,), (1 << 40,)]))
     def submit_invalid_prompt(self, prompt: tuple[int, ...]) -> None:
         with pytest.raises(BadRequestError):
-            self.core.submit(prompt, SequenceOptions())
+            self.core.submit(Prompt(prompt), SequenceOptions())
 
     @rule(
         prompts=st.lists(_PROMPTS, min_size=4, max_size=12),
@@ -207,7 +208,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(prompt=_PROMPTS)
     def pin_without_prefix_cache(self, prompt: tuple[int, ...]) -> None:
         with pytest.raises(BadRequestError):
-            self.core.submit(prompt, SequenceOptions(is_pinned=True))
+            self.core.submit(Prompt(prompt), SequenceOptions(is_pinned=True))
 
     @rule(sequence_id=_IDS)
     def unpin(self, sequence_id: int) -> None:
@@ -372,7 +373,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def _check_closed(self) -> None:
         with pytest.raises(EngineClosedError):
-            self.core.submit([1], SequenceOptions())
+            self.core.submit(Prompt([1]), SequenceOptions())
         assert not self.core.step()
         ended = {r.sequence_id for r in self.core.drain() if r.finish_reason is not None}
         assert not ended & self.ended_ids, "a sequence ended twice"

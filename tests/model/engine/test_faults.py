@@ -23,6 +23,7 @@ from aiomlc import (
     RequestFailedError,
 )
 from aiomlc.api.session.loader import Loader
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
@@ -244,7 +245,7 @@ def test_failed_draft_model_frees_its_pages(
     )
     core = NativeCore(opened.native, [b"."] * opened.vocab_size, options, draft=opened.draft)
     for first in range(3):
-        core.submit([first] * 20, SequenceOptions(max_tokens=20))
+        core.submit(Prompt([first] * 20), SequenceOptions(max_tokens=20))
     while core.statistics().draft_failures == 0:
         assert core.step(), "the draft model never failed"
     while core.step():

@@ -14,6 +14,7 @@ from aiomlc import (
     RequestFailedError,
 )
 from aiomlc.runtime.engine.engine_client import EngineClient
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.sampling_params import SequenceOptions
 from aiomlc.testing import FakeCore
@@ -35,7 +36,7 @@ async def test_choices_have_their_own_text_and_end_independently() -> None:
     core = FakeCore(["long answer", "no", "medium"])
 
     async with EngineClient(core) as engine:
-        stream = engine.open_stream([1, 2], OPTIONS, num_choices=3)
+        stream = engine.open_stream(Prompt([1, 2]), OPTIONS, num_choices=3)
         deltas = [delta async for delta in stream]
 
     ends = [delta.choice for delta in deltas if delta.finish_reason is not None]
@@ -53,7 +54,7 @@ async def test_the_seeds_of_the_choices_count_up_from_that_of_the_request(
     core = FakeCore(["a"])
 
     async with EngineClient(core) as engine:
-        await read_texts(engine.open_stream([1], SequenceOptions(seed=seed), num_choices=3))
+        await read_texts(engine.open_stream(Prompt([1]), SequenceOptions(seed=seed), num_choices=3))
 
     assert [options.seed for options in core.options] == seeds
 
@@ -62,8 +63,8 @@ async def test_a_slow_reader_receives_one_merged_delta_per_choice() -> None:
     core = FakeCore(["abc", "xyz"])
 
     async with EngineClient(core) as engine:
-        stream = engine.open_stream([1], OPTIONS, num_choices=2)
-        await read_texts(engine.open_stream([1], OPTIONS))
+        stream = engine.open_stream(Prompt([1]), OPTIONS, num_choices=2)
+        await read_texts(engine.open_stream(Prompt([1]), OPTIONS))
         await wait_all_tasks_blocked()
         deltas = [delta async for delta in stream]
 
@@ -75,7 +76,7 @@ async def test_leaving_early_cancels_every_choice() -> None:
 
     async with (
         EngineClient(core) as engine,
-        engine.open_stream([1], OPTIONS, num_choices=3) as stream,
+        engine.open_stream(Prompt([1]), OPTIONS, num_choices=3) as stream,
     ):
         core.allow(1)
         await anext(stream)
@@ -87,14 +88,14 @@ async def test_a_failed_choice_ends_the_other_choices_of_its_request() -> None:
     core = FakeCore(["a", "b"], failures={2: "bad logits"}, hand_stepped=True)
 
     async with EngineClient(core) as engine:
-        stream = engine.open_stream([1], OPTIONS, "of_choice", num_choices=3)
-        other = engine.open_stream([1], OPTIONS)
+        stream = engine.open_stream(Prompt([1]), OPTIONS, "of_choice", num_choices=3)
+        other = engine.open_stream(Prompt([1]), OPTIONS)
         core.allow(1)
         with pytest.raises(RequestFailedError, match="bad logits"):
             await read_texts(stream)
         core.allow(9)
         text = await read_texts(other)
-        again = engine.open_stream([1], OPTIONS, "of_choice")
+        again = engine.open_stream(Prompt([1]), OPTIONS, "of_choice")
         core.allow(9)
         await read_texts(again)
 
@@ -106,13 +107,13 @@ async def test_abort_ends_all_choices_and_frees_the_request_id() -> None:
     core = FakeCore(["long answer"], hand_stepped=True)
 
     async with EngineClient(core) as engine:
-        stream = engine.open_stream([1], OPTIONS, "of_choice", num_choices=2)
+        stream = engine.open_stream(Prompt([1]), OPTIONS, "of_choice", num_choices=2)
         with pytest.raises(DuplicateRequestError):
-            engine.open_stream([1], OPTIONS, "of_choice")
+            engine.open_stream(Prompt([1]), OPTIONS, "of_choice")
         engine.abort("of_choice")
         with pytest.raises(RequestAbortedError):
             await read_texts(stream)
-        engine.open_stream([1], OPTIONS, "of_choice").close()
+        engine.open_stream(Prompt([1]), OPTIONS, "of_choice").close()
 
     assert core.cancelled == [1, 2, 3]
 
@@ -121,15 +122,15 @@ async def test_the_request_id_is_in_use_until_the_last_choice_has_ended() -> Non
     core = FakeCore(["a", "abcdef"], hand_stepped=True)
 
     async with EngineClient(core) as engine:
-        stream = engine.open_stream([1], OPTIONS, "of_choice", num_choices=2)
+        stream = engine.open_stream(Prompt([1]), OPTIONS, "of_choice", num_choices=2)
         core.allow(3)
         while (await anext(stream)).finish_reason is None:
             pass
         with pytest.raises(DuplicateRequestError):
-            engine.open_stream([1], OPTIONS, "of_choice")
+            engine.open_stream(Prompt([1]), OPTIONS, "of_choice")
         core.allow(9)
         await read_texts(stream)
-        engine.open_stream([1], OPTIONS, "of_choice").close()
+        engine.open_stream(Prompt([1]), OPTIONS, "of_choice").close()
 
 
 async def test_a_rejected_choice_cancels_the_choices_before_it(
@@ -146,7 +147,7 @@ async def test_a_rejected_choice_cancels_the_choices_before_it(
     monkeypatch.setattr(core, "submit", reject_the_third)
     async with EngineClient(core) as engine:
         with pytest.raises(EngineClosedError):
-            engine.open_stream([1], OPTIONS, num_choices=3)
+            engine.open_stream(Prompt([1]), OPTIONS, num_choices=3)
 
     assert core.cancelled == [1, 2]
 

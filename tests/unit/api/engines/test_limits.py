@@ -18,6 +18,7 @@ from aiomlc import (
     EngineOverloadedError,
 )
 from aiomlc.runtime.engine.engine_client import EngineClient
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.sampling_params import SequenceOptions
 from aiomlc.testing import FakeCore, fake_loader
 
@@ -105,8 +106,8 @@ async def test_a_slow_reader_pauses_only_its_own_sequence() -> None:
     core = FakeCore(["x" * 50_000, "y" * 50])  # Too long to end before it is paused.
     with fail_after(15):
         async with EngineClient(core, max_unread_tokens=100) as engine:
-            slow = engine.open_stream([1], SequenceOptions())
-            fast = engine.open_stream([2], SequenceOptions())
+            slow = engine.open_stream(Prompt([1]), SequenceOptions())
+            fast = engine.open_stream(Prompt([2]), SequenceOptions())
             assert len("".join([delta.text async for delta in fast])) == 50
             while not core.paused:
                 await wait_all_tasks_blocked()
@@ -123,7 +124,7 @@ async def test_a_slow_reader_pauses_only_its_own_sequence() -> None:
 async def test_a_fast_reader_is_never_paused() -> None:
     core = FakeCore(["x" * 500])
     async with EngineClient(core, max_unread_tokens=501) as engine:
-        deltas = [delta async for delta in engine.open_stream([1], SequenceOptions())]
+        deltas = [delta async for delta in engine.open_stream(Prompt([1]), SequenceOptions())]
 
     assert "".join(delta.text for delta in deltas) == "x" * 500
     assert (core.paused, core.resumed) == ([], [])
@@ -133,7 +134,7 @@ async def test_a_paused_stream_can_be_closed() -> None:
     core = FakeCore(["x" * 50_000])
     with fail_after(15):
         async with EngineClient(core, max_unread_tokens=10) as engine:
-            stream = engine.open_stream([1], SequenceOptions())
+            stream = engine.open_stream(Prompt([1]), SequenceOptions())
             while not core.paused:
                 await wait_all_tasks_blocked()
 

@@ -10,6 +10,7 @@ import pytest
 from aiomlc import AsyncMLCEngine, BadRequestError, ChatCompletion, Completion, MLCEngine
 from aiomlc.api.generation.logprobs import FirstChoiceBuffer
 from aiomlc.runtime.engine.core_protocol import TokenLogprob
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.stream import Delta
 from aiomlc.sampling_params import SequenceOptions
 from aiomlc.testing import FakeCore, fake_loader
@@ -190,8 +191,8 @@ def test_other_choices_are_buffered_until_choice_0_has_a_delta() -> None:
 
 def test_the_fake_core_returns_prompt_logprobs_with_the_first_token() -> None:
     core = FakeCore(["ab", ""])
-    core.submit([1, 2, 3], SequenceOptions(prompt_logprobs=1))
-    core.submit([1, 2], SequenceOptions(prompt_logprobs=0))
+    core.submit(Prompt([1, 2, 3]), SequenceOptions(prompt_logprobs=1))
+    core.submit(Prompt([1, 2]), SequenceOptions(prompt_logprobs=0))
     core.step()
     core.step()
 

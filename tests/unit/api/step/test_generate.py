@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 from aiomlc import GenerationConfig, SyncMLCEngine, TextData, TokenData
-from aiomlc.api.step.data import Data, Prompt
+from aiomlc.api.step.data import Data, PromptInput
 from aiomlc.errors import (
     BadRequestError,
     DeadlineExceededError,
@@ -29,7 +29,7 @@ def test_generate_completes_prompts_of_every_type() -> None:
     core = FakeCore(["one", "two", "three"])
     with make_engine(core) as engine:
         mixed: list[Data] = [TextData("H"), TokenData([3])]
-        prompts: list[Prompt] = ["Hi", [1, 2], mixed]
+        prompts: list[PromptInput] = ["Hi", [1, 2], mixed]
         texts, logprobs = engine.generate(prompts, GenerationConfig(max_tokens=3))
         single = engine.generate("Hi")[0]
         tokens = engine.generate([1, 2])[0]

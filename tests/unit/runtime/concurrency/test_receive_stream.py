@@ -22,6 +22,7 @@ from anyio.streams.stapled import StapledObjectStream
 from aiomlc import AsyncMLCEngine
 from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
 from aiomlc.runtime.engine.engine_client import EngineClient
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.testing import FakeCore, fake_loader
 from tests.unit.runtime.engine.engine_helpers import OPTIONS
 
@@ -33,7 +34,7 @@ Opener = Callable[[FakeCore], AbstractAsyncContextManager[ReceiveStream[Any]]]
 @asynccontextmanager
 async def open_deltas(core: FakeCore) -> AsyncIterator[ReceiveStream[Any]]:
     async with EngineClient(core) as engine:
-        yield engine.open_stream([1], OPTIONS)
+        yield engine.open_stream(Prompt([1]), OPTIONS)
 
 
 @asynccontextmanager
@@ -183,7 +184,7 @@ async def test_for_and_with_explain_what_to_do(opener: Opener) -> None:
 async def test_statistics_of_a_stream_of_deltas() -> None:
     core = waiting_core()
     async with EngineClient(core, max_unread_tokens=2) as engine:
-        stream = engine.open_stream([1], OPTIONS, num_choices=2)
+        stream = engine.open_stream(Prompt([1]), OPTIONS, num_choices=2)
         assert stream.statistics() == (0, 2, 1, 1, 0, 0)
 
         async with create_task_group() as tasks:

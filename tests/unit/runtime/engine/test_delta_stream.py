@@ -21,6 +21,7 @@ from aiomlc.errors import (
 )
 from aiomlc.runtime.engine.core_protocol import Record
 from aiomlc.runtime.engine.engine_client import EngineClient
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.testing import FakeCore
 from tests.unit.runtime.engine.engine_helpers import (
     LONG_REPLY,
@@ -37,7 +38,10 @@ pytestmark = pytest.mark.timeout(20)
 async def test_stream_yields_the_text_and_counts_of_its_sequence() -> None:
     core = FakeCore(["Hello!"])
 
-    async with EngineClient(core) as engine, engine.open_stream([1, 2, 3], OPTIONS) as stream:
+    async with (
+        EngineClient(core) as engine,
+        engine.open_stream(Prompt([1, 2, 3]), OPTIONS) as stream,
+    ):
         deltas = [delta async for delta in stream]
 
     assert "".join(delta.text for delta in deltas) == "Hello!"
@@ -49,8 +53,8 @@ async def test_breaking_out_of_a_stream_cancels_only_its_request() -> None:
     core = FakeCore([LONG_REPLY, "survivor"], hand_stepped=True)
 
     async with EngineClient(core) as engine:
-        async with engine.open_stream([1], OPTIONS) as stream:
-            other = engine.open_stream([2], OPTIONS)
+        async with engine.open_stream(Prompt([1]), OPTIONS) as stream:
+            other = engine.open_stream(Prompt([2]), OPTIONS)
             core.allow(1)
             async for _ in stream:
                 break
@@ -66,7 +70,7 @@ async def test_aclosing_cancels_an_unfinished_stream() -> None:
     core = one_step_core()
 
     async with EngineClient(core) as engine:
-        async with aclosing(engine.open_stream([1], OPTIONS)) as stream:
+        async with aclosing(engine.open_stream(Prompt([1]), OPTIONS)) as stream:
             await read_one(stream)
 
         await wait_until_free(core)
@@ -80,7 +84,7 @@ async def test_exception_in_the_reader_cancels_its_request() -> None:
     async with EngineClient(core) as engine:
 
         async def reader() -> None:
-            async with engine.open_stream([1], OPTIONS) as stream:
+            async with engine.open_stream(Prompt([1]), OPTIONS) as stream:
                 async for _ in stream:
                     raise ZeroDivisionError
 
@@ -96,7 +100,7 @@ async def test_cancelling_a_waiting_reader_cancels_its_request() -> None:
     core = FakeCore([LONG_REPLY], hand_stepped=True)
 
     async with EngineClient(core) as engine, create_task_group() as tasks:
-        tasks.start_soon(read, engine.open_stream([1], OPTIONS))
+        tasks.start_soon(read, engine.open_stream(Prompt([1]), OPTIONS))
         await wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
 
@@ -108,7 +112,7 @@ async def test_reader_in_a_cancelled_scope_cancels_its_request() -> None:
 
     async with EngineClient(core) as engine:
         with CancelScope() as scope:
-            async with engine.open_stream([1], OPTIONS) as stream:
+            async with engine.open_stream(Prompt([1]), OPTIONS) as stream:
                 async for _ in stream:
                     scope.cancel()
 
@@ -119,7 +123,7 @@ async def test_cancelled_read_loses_no_delta() -> None:
     core = FakeCore(["abc"], hand_stepped=True)
     text = ""
 
-    async with EngineClient(core) as engine, engine.open_stream([1], OPTIONS) as stream:
+    async with EngineClient(core) as engine, engine.open_stream(Prompt([1]), OPTIONS) as stream:
         for _ in range(3):
             with CancelScope() as scope:
                 scope.cancel()
@@ -140,7 +144,7 @@ async def test_garbage_collected_stream_cancels_its_request() -> None:
     core = one_step_core()
 
     async with EngineClient(core) as engine:
-        stream = engine.open_stream([1], OPTIONS)
+        stream = engine.open_stream(Prompt([1]), OPTIONS)
         await read_one(stream)
         reference = weakref.ref(stream)
         del stream
@@ -155,7 +159,7 @@ async def test_finished_stream_cancels_nothing() -> None:
     core = FakeCore(["abc"])
 
     async with EngineClient(core) as engine:
-        stream = engine.open_stream([1], OPTIONS)
+        stream = engine.open_stream(Prompt([1]), OPTIONS)
         await read(stream)
         await stream.aclose()
         del stream
@@ -166,7 +170,7 @@ async def test_finished_stream_cancels_nothing() -> None:
 
 async def test_closed_stream_yields_nothing_more() -> None:
     async with EngineClient(one_step_core()) as engine:
-        stream = engine.open_stream([1], OPTIONS)
+        stream = engine.open_stream(Prompt([1]), OPTIONS)
         await read_one(stream)
         stream.close()
 
@@ -178,7 +182,7 @@ async def test_closing_from_another_task_ends_a_waiting_reader() -> None:
     core = FakeCore([LONG_REPLY], hand_stepped=True)
 
     async with EngineClient(core) as engine, create_task_group() as tasks:
-        stream = engine.open_stream([1], OPTIONS)
+        stream = engine.open_stream(Prompt([1]), OPTIONS)
         tasks.start_soon(read, stream)
         await wait_all_tasks_blocked()
         stream.close()
@@ -190,7 +194,7 @@ async def test_second_concurrent_reader_is_rejected() -> None:
     core = FakeCore([LONG_REPLY], hand_stepped=True)
 
     async with EngineClient(core) as engine, create_task_group() as tasks:
-        stream = engine.open_stream([1], OPTIONS)
+        stream = engine.open_stream(Prompt([1]), OPTIONS)
         tasks.start_soon(read, stream)
         await wait_all_tasks_blocked()
 
@@ -204,7 +208,7 @@ async def test_unread_records_are_merged_into_one_delta() -> None:
     core = FakeCore([LONG_REPLY])
 
     async with EngineClient(core, max_unread_tokens=2 * len(LONG_REPLY)) as engine:
-        stream = engine.open_stream([1], OPTIONS)
+        stream = engine.open_stream(Prompt([1]), OPTIONS)
         await wait_until_free(core)
         while not stream._mailbox.ended:
             await checkpoint()
@@ -220,7 +224,7 @@ async def test_unread_records_are_merged_into_one_delta() -> None:
 
 async def test_repr_of_a_stream_shows_its_state() -> None:
     async with EngineClient(FakeCore(hand_stepped=True)) as engine:
-        stream = engine.open_stream([1], OPTIONS, "named")
+        stream = engine.open_stream(Prompt([1]), OPTIONS, "named")
         before = repr(stream)
         stream.close()
 
@@ -242,11 +246,11 @@ async def test_failing_observer_is_logged_and_affects_no_request(
 ) -> None:
     core = FakeCore(["Hello", "you"], hand_stepped=True)
     async with EngineClient(core) as engine:
-        observed = engine.open_stream([1], OPTIONS, observer=FailingObserver())
-        other = engine.open_stream([2], OPTIONS)
+        observed = engine.open_stream(Prompt([1]), OPTIONS, observer=FailingObserver())
+        other = engine.open_stream(Prompt([2]), OPTIONS)
         core.allow(len("Hello") + 1)  # With the end; and none for the last stream.
         texts = ["".join([delta.text async for delta in stream]) for stream in (observed, other)]
-        unread = engine.open_stream([1], OPTIONS, observer=FailingObserver())
+        unread = engine.open_stream(Prompt([1]), OPTIONS, observer=FailingObserver())
 
     assert texts == ["Hello", "you"]
     with pytest.raises(EngineClosedError):

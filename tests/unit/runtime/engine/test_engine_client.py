@@ -11,6 +11,7 @@ from anyio.from_thread import start_blocking_portal
 
 from aiomlc.errors import EngineClosedError
 from aiomlc.runtime.engine.engine_client import EngineClient
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.testing import FakeCore
 from tests.unit.runtime.engine.engine_helpers import OPTIONS, read
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.timeout(20)
 def test_engines_on_two_event_loops_are_independent() -> None:
     async def serve(reply: str) -> list[str]:
         async with EngineClient(FakeCore([reply])) as engine:
-            return [await read(engine.open_stream([1], OPTIONS)) for _ in range(20)]
+            return [await read(engine.open_stream(Prompt([1]), OPTIONS)) for _ in range(20)]
 
     with start_blocking_portal("asyncio") as first, start_blocking_portal("trio") as second:
         futures = [first.start_task_soon(serve, "one"), second.start_task_soon(serve, "two")]
@@ -33,7 +34,7 @@ async def test_call_from_another_event_loop_is_rejected() -> None:
     async with EngineClient(FakeCore()) as engine:
 
         async def open_stream() -> None:
-            engine.open_stream([1], OPTIONS)
+            engine.open_stream(Prompt([1]), OPTIONS)
 
         def run_other_loop() -> None:
             anyio.run(open_stream)
@@ -46,7 +47,7 @@ async def test_request_before_the_engine_serves_is_rejected() -> None:
     engine = EngineClient(FakeCore())
 
     with pytest.raises(EngineClosedError):
-        engine.open_stream([1], OPTIONS)
+        engine.open_stream(Prompt([1]), OPTIONS)
 
 
 def test_repr_of_an_engine_shows_its_state() -> None:
@@ -70,7 +71,7 @@ async def test_failing_log_filter_affects_no_request(capsys: pytest.CaptureFixtu
     log.setLevel(logging.DEBUG)
     try:
         async with EngineClient(FakeCore(["Hello"])) as engine:
-            text = await read(engine.open_stream([1], OPTIONS))
+            text = await read(engine.open_stream(Prompt([1]), OPTIONS))
     finally:
         log.removeFilter(failing_filter)
         log.setLevel(level)

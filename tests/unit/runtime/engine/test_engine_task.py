@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import EngineClosedError, EngineDeadError
 from aiomlc.runtime.engine.engine_client import EngineClient
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.testing import FakeCore
 from tests.unit.runtime.engine.engine_helpers import (
@@ -50,7 +51,7 @@ async def test_engine_failure_is_raised_to_every_reader_and_from_the_scope() -> 
     async def scope() -> None:
         async with EngineClient(core) as engine, create_task_group() as tasks:
             for _ in range(5):
-                tasks.start_soon(reader, engine.open_stream([1], OPTIONS))
+                tasks.start_soon(reader, engine.open_stream(Prompt([1]), OPTIONS))
 
             await anyio.sleep_forever()
 
@@ -67,10 +68,10 @@ async def test_engine_failure_is_a_single_error_for_a_reader_inside_the_scope() 
 
     with pytest.raises(EngineDeadError, match="scripted failure"):
         async with engine:
-            await read(engine.open_stream([1], OPTIONS))
+            await read(engine.open_stream(Prompt([1]), OPTIONS))
 
     with pytest.raises(EngineDeadError):
-        engine.open_stream([1], OPTIONS)
+        engine.open_stream(Prompt([1]), OPTIONS)
 
 
 async def test_unexpected_error_of_the_core_is_raised_as_engine_dead_error() -> None:
@@ -94,7 +95,7 @@ async def test_exception_inside_the_scope_is_raised_unchanged() -> None:
 
     async def scope() -> None:
         async with engine:
-            stream = engine.open_stream([1], OPTIONS)
+            stream = engine.open_stream(Prompt([1]), OPTIONS)
             try:
                 raise ZeroDivisionError
             finally:
@@ -128,7 +129,7 @@ async def test_leaving_the_scope_closes_streams_that_other_tasks_read() -> None:
             await read(stream)
 
     async with create_task_group() as tasks, EngineClient(core) as engine:
-        tasks.start_soon(reader, engine.open_stream([1], OPTIONS))
+        tasks.start_soon(reader, engine.open_stream(Prompt([1]), OPTIONS))
         await wait_all_tasks_blocked()
 
     assert core.is_closed
@@ -141,7 +142,7 @@ async def test_cancelling_the_owner_of_the_scope_stops_the_core() -> None:
 
     with CancelScope() as cancelled:
         async with EngineClient(core) as engine:
-            stream = engine.open_stream([1], OPTIONS)
+            stream = engine.open_stream(Prompt([1]), OPTIONS)
             await read_one(stream)
             cancelled.cancel()
             await anyio.sleep_forever()
@@ -172,7 +173,7 @@ async def test_terminate_ends_waiting_readers_and_the_core() -> None:
 
     async with EngineClient(core) as engine, create_task_group() as tasks:
         for _ in range(3):
-            tasks.start_soon(reader, engine.open_stream([1], OPTIONS))
+            tasks.start_soon(reader, engine.open_stream(Prompt([1]), OPTIONS))
 
         await wait_all_tasks_blocked()
         engine.task.terminate()
@@ -181,14 +182,14 @@ async def test_terminate_ends_waiting_readers_and_the_core() -> None:
         assert not core.is_running
         assert core.is_closed
         with pytest.raises(EngineClosedError):
-            engine.open_stream([1], OPTIONS)
+            engine.open_stream(Prompt([1]), OPTIONS)
 
 
 async def test_terminate_works_from_another_thread() -> None:
     core = FakeCore([LONG_REPLY], hand_stepped=True)
 
     async with EngineClient(core) as engine:
-        stream = engine.open_stream([1], OPTIONS)
+        stream = engine.open_stream(Prompt([1]), OPTIONS)
         await to_thread.run_sync(engine.task.terminate)
 
         assert not core.is_running
@@ -201,7 +202,7 @@ async def test_terminate_delivers_finished_replies() -> None:
 
     async with EngineClient(core) as engine:
         await wait_all_tasks_blocked()
-        stream = engine.open_stream([1], OPTIONS)
+        stream = engine.open_stream(Prompt([1]), OPTIONS)
         while core.statistics().steps < 3:
             pass  # Block the event loop, so that it cannot deliver.
 
@@ -216,8 +217,8 @@ async def test_started_engine_serves_until_terminate() -> None:
     engine = EngineClient(core)
     engine.task.start()
 
-    text = await read(engine.open_stream([1], OPTIONS))
-    stream = engine.open_stream([1], OPTIONS)
+    text = await read(engine.open_stream(Prompt([1]), OPTIONS))
+    stream = engine.open_stream(Prompt([1]), OPTIONS)
     engine.task.terminate()
 
     assert text == "Hello!"
@@ -245,16 +246,16 @@ async def test_failure_of_a_started_engine_is_raised_to_readers_and_later_caller
     engine.task.start()
 
     with pytest.raises(EngineDeadError, match="scripted failure"):
-        await read(engine.open_stream([1], OPTIONS))
+        await read(engine.open_stream(Prompt([1]), OPTIONS))
 
     with pytest.raises(EngineDeadError, match="scripted failure"):
-        engine.open_stream([1], OPTIONS)
+        engine.open_stream(Prompt([1]), OPTIONS)
 
 
 async def test_terminate_leaves_no_running_task() -> None:
     engine = EngineClient(FakeCore([LONG_REPLY], hand_stepped=True))
     engine.task.start()
-    stream = engine.open_stream([1], OPTIONS)
+    stream = engine.open_stream(Prompt([1]), OPTIONS)
     await wait_all_tasks_blocked()
     before = engine_tasks()
     engine.task.terminate()
@@ -271,10 +272,10 @@ def test_no_thread_outlives_the_event_loop() -> None:
 
     async def main() -> None:
         async with EngineClient(FakeCore(["abc"])) as engine:
-            await read(engine.open_stream([1], OPTIONS))
+            await read(engine.open_stream(Prompt([1]), OPTIONS))
         engine = EngineClient(FakeCore([LONG_REPLY]))
         engine.task.start()
-        await read_one(engine.open_stream([1], OPTIONS))
+        await read_one(engine.open_stream(Prompt([1]), OPTIONS))
 
     anyio.run(main)
 
@@ -290,7 +291,7 @@ def test_end_of_the_event_loop_ends_a_started_engine(backend: str) -> None:
     async def main() -> None:
         engine = EngineClient(core)
         engine.task.start()
-        await read_one(engine.open_stream([1], OPTIONS))
+        await read_one(engine.open_stream(Prompt([1]), OPTIONS))
 
     anyio.run(main, backend=backend)
 
@@ -316,7 +317,7 @@ async def test_core_that_fails_to_close_ends_every_reader() -> None:
     core = FakeCore([LONG_REPLY], hand_stepped=True)
     engine = EngineClient(core)
     engine.task.start()
-    stream = engine.open_stream([1], OPTIONS)
+    stream = engine.open_stream(Prompt([1]), OPTIONS)
 
     def close() -> None:
         raise EngineDeadError("deliberate failure of close")
@@ -328,7 +329,7 @@ async def test_core_that_fails_to_close_ends_every_reader() -> None:
         await read(stream)
 
     with pytest.raises(EngineDeadError, match="deliberate failure of close"):
-        engine.open_stream([1], OPTIONS)
+        engine.open_stream(Prompt([1]), OPTIONS)
 
 
 async def test_terminated_engine_cannot_be_entered_or_started() -> None:

@@ -8,6 +8,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import DuplicateRequestError, RequestAbortedError, RequestFailedError
 from aiomlc.runtime.engine.engine_client import EngineClient
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.request_table import _RECORDS_PER_DELIVERY, RequestTable
 from aiomlc.testing import FakeCore
 from tests.unit.runtime.engine.engine_helpers import (
@@ -28,7 +29,7 @@ async def test_each_concurrent_stream_gets_its_reply() -> None:
     async with EngineClient(FakeCore(replies)) as engine:
 
         async def reader(index: int) -> None:
-            texts[index] = await read(engine.open_stream([index], OPTIONS))
+            texts[index] = await read(engine.open_stream(Prompt([index]), OPTIONS))
 
         async with create_task_group() as tasks:
             for index in range(len(replies)):
@@ -42,8 +43,8 @@ async def test_abort_fails_only_its_request() -> None:
     errors: list[RequestAbortedError] = []
 
     async with EngineClient(core) as engine, create_task_group() as tasks:
-        first = engine.open_stream([1], OPTIONS, "named")
-        second = engine.open_stream([2], OPTIONS)
+        first = engine.open_stream(Prompt([1]), OPTIONS, "named")
+        second = engine.open_stream(Prompt([2]), OPTIONS)
 
         async def reader() -> None:
             with pytest.raises(RequestAbortedError) as caught:
@@ -65,7 +66,10 @@ async def test_abort_fails_only_its_request() -> None:
 async def test_abort_delivers_earlier_deltas_first() -> None:
     core = FakeCore(["abc"], hand_stepped=True)
 
-    async with EngineClient(core) as engine, engine.open_stream([1], OPTIONS, "named") as stream:
+    async with (
+        EngineClient(core) as engine,
+        engine.open_stream(Prompt([1]), OPTIONS, "named") as stream,
+    ):
         core.allow(1)
         while not stream._mailbox._unread:
             await checkpoint()
@@ -83,7 +87,7 @@ async def test_abort_of_an_unknown_or_finished_request_does_nothing() -> None:
 
     async with EngineClient(core) as engine:
         engine.abort("unknown")
-        await read(engine.open_stream([1], OPTIONS, "named"))
+        await read(engine.open_stream(Prompt([1]), OPTIONS, "named"))
         engine.abort("named")
 
     assert core.cancelled == []
@@ -93,9 +97,9 @@ async def test_duplicate_live_request_id_is_rejected() -> None:
     core = FakeCore(["first"], hand_stepped=True)
 
     async with EngineClient(core) as engine:
-        first = engine.open_stream([1], OPTIONS, "same")
+        first = engine.open_stream(Prompt([1]), OPTIONS, "same")
         with pytest.raises(DuplicateRequestError) as caught:
-            engine.open_stream([2], OPTIONS, "same")
+            engine.open_stream(Prompt([2]), OPTIONS, "same")
 
         core.allow(100)
         text = await read(first)
@@ -108,8 +112,8 @@ async def test_duplicate_live_request_id_is_rejected() -> None:
 
 async def test_default_request_id_never_equals_a_given_one() -> None:
     async with EngineClient(FakeCore(["abc"])) as engine:
-        named = engine.open_stream([1], OPTIONS, "request-1")
-        unnamed = engine.open_stream([1], OPTIONS)
+        named = engine.open_stream(Prompt([1]), OPTIONS, "request-1")
+        unnamed = engine.open_stream(Prompt([1]), OPTIONS)
         texts = [await read(named), await read(unnamed)]
 
     assert texts == ["abc", "abc"]
@@ -121,10 +125,10 @@ async def test_request_id_is_reusable_once_its_stream_finished_or_closed() -> No
 
     async with EngineClient(core) as engine:
         core.allow(10)
-        await read(engine.open_stream([1], OPTIONS, "same"))
-        second = engine.open_stream([2], OPTIONS, "same")
+        await read(engine.open_stream(Prompt([1]), OPTIONS, "same"))
+        second = engine.open_stream(Prompt([2]), OPTIONS, "same")
         second.close()
-        third = engine.open_stream([3], OPTIONS, "same")
+        third = engine.open_stream(Prompt([3]), OPTIONS, "same")
         core.allow(10)
         text = await read(third)
         # The final record of the second request arrived while the third one had the id.
@@ -138,8 +142,8 @@ async def test_failure_of_one_request_does_not_affect_others() -> None:
     core = FakeCore(["never generated", "healthy"], failures={1: "the grammar has no match"})
 
     async with EngineClient(core) as engine:
-        first = engine.open_stream([1], OPTIONS)
-        second = engine.open_stream([2], OPTIONS)
+        first = engine.open_stream(Prompt([1]), OPTIONS)
+        second = engine.open_stream(Prompt([2]), OPTIONS)
         with pytest.raises(RequestFailedError, match="the grammar has no match"):
             await read(first)
 
@@ -152,7 +156,7 @@ async def test_cancelled_and_finished_streams_free_their_pages() -> None:
     core = FakeCore(["x" * 200])
 
     async def reader(engine: EngineClient, index: int) -> None:
-        async with engine.open_stream([index], OPTIONS) as stream:
+        async with engine.open_stream(Prompt([index]), OPTIONS) as stream:
             num_deltas = 0
             async for _ in stream:
                 num_deltas += 1
@@ -173,7 +177,8 @@ async def test_a_delivery_has_a_limited_number_of_records() -> None:
     core = FakeCore(["a"])
     table = RequestTable(core, max_unread_tokens=1024)
     streams = [
-        table.open_stream([1], OPTIONS, None, 1, None, None) for _ in range(_RECORDS_PER_DELIVERY)
+        table.open_stream(Prompt([1]), OPTIONS, None, 1, None, None)
+        for _ in range(_RECORDS_PER_DELIVERY)
     ]
     while core.step():
         pass
