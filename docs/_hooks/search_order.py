@@ -10,14 +10,15 @@ __all__ = ("on_page_markdown",)
 
 from mkdocs.structure.pages import Page
 
-#: How much a page, or each page of a folder, counts; others count 1. A word in a heading counts a
+#: Weights of pages, or of each page of a folder; others have 1. A word in a heading counts a
 #: thousand times as much as one in a text, and the reference has a heading for each name.
 _BOOSTS = {
     **dict.fromkeys(("get_a_model.md", "serve.md", "coming_from.md", "tutorial.md"), 2.0),
     **dict.fromkeys(("embeddings.md", "structured_output.md"), 3.0),
     **dict.fromkeys(("reasoning.md", "long_contexts.md", "dashboards.md"), 1.5),
     "parameters.md": 3.0,
-    **dict.fromkeys(("performance.md", "reliability.md", "microserving.md", "glossary.md"), 0.2),
+    **dict.fromkeys(("performance.md", "benchmarks.md", "reliability.md"), 0.2),
+    **dict.fromkeys(("microserving.md", "glossary.md"), 0.2),
     "reference": 0.002,
     "design": 0.002,
     "design.md": 0.01,
