@@ -43,8 +43,8 @@ BUNDLED_FOLDER = Path(__file__).with_name("bundled")
 BUNDLED_MODEL = BUNDLED_FOLDER / "pebble"
 BUNDLED_NAME = "pebble"  #: The name of the model that is opened if none is named.
 
-#: What a model may be opened as: a quantization of float weights, or the name of what its files are
-#: quantized with.
+#: Values of `quantization`: one for float weights, or the name of the quantization that the files
+#: already have.
 QUANTIZATION_NAMES = (
     *("q4f16_1", "q0f32", "q0f16", "q0bf16"),
     *("q3f16_0", "q3f16_1", "q4f16_0", "q4f16_2", "q4bf16_0", "q4bf16_1", "q4f32_1"),

@@ -183,7 +183,7 @@ class PrefixTransferError(RequestError, ValueError):
 
     def __init__(self, message: str, *, field: str) -> None:
         super().__init__(message)
-        self.field = field  #: What is wrong, such as `digest`, `kv_dtype` or `weights`.
+        self.field = field  #: The part that differs, such as `digest`, `kv_dtype` or `weights`.
 
 
 class PrefixNotCachedError(RequestError):

@@ -23,7 +23,7 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 class NamesModel(Protocol):
-    """What knows the name of the model."""
+    """An object that has the name of the model."""
 
     @property
     def model_name(self) -> str:

@@ -33,7 +33,7 @@ def digest(custom_id: str) -> bytes:
 
 @final
 class Answers:
-    """What the lines of an output answer."""
+    """The requests that the lines of an output file answer."""
 
     def __init__(self) -> None:
         self.ids: set[bytes] = set()  #: The digests of the answered requests.

@@ -1,4 +1,4 @@
-"""What is left to do for the requests of a batch."""
+"""The requests of a batch that have no answer yet."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _SYNC_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """How far a batch is."""
+    """The progress of a batch."""
 
     total: int  #: Requests of the input, each of which gets a line of the output.
     done: int  #: Lines of the output, those of earlier runs included.
@@ -65,7 +65,7 @@ class BatchProgress:
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """What a run of a batch has done."""
+    """The result of one run of a batch."""
 
     total: int  #: Requests of the input, which are also the lines of the output.
     written: int  #: Lines that this run wrote; the others are of earlier runs.

@@ -135,7 +135,7 @@ class MLCEngine(ScopeOnly, Uncopyable, PrefixMixin, OpenAIClientMixin):
 
     @property
     def model_config_dicts(self) -> list[dict[str, Any]]:
-        """The contents of the configuration files of the model and of its draft model."""
+        """The parsed configuration files of the model, then its draft model's."""
         return self._engine.model_config_dicts
 
     @property

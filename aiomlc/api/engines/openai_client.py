@@ -17,7 +17,7 @@ _MODULE: Final = "aiomlc.serve.clients.openai"
 _PACKAGES: Final = frozenset({"httpx2", "openai", "starlette"})
 _BETA: Final = "its methods are here, too: write `chat.completions.parse`"
 _CLOSE: Final = "write `terminate()`, or use `{}`"
-#: What OpenAI's and other clients have, and engines have not.
+#: Names of OpenAI's and other clients that engines lack, each with a hint.
 HINTS: Final = {
     "beta": _BETA,
     "create_chat_completion": "write `chat.completions.create`",

@@ -167,7 +167,7 @@ def _is_omitted(value: object) -> bool:
 
 
 class FieldSink(Protocol):
-    """Where the names of ignored fields go; validators get it as their context."""
+    """Collects the names of ignored fields; validators get it as their context."""
 
     def add(self, path: str) -> None:
         """Note that the field at a path was ignored."""

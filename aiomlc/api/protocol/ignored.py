@@ -49,7 +49,7 @@ class IgnoringRequest(WireModel):
 
     @property
     def ignored_fields(self) -> IgnoredFields | None:
-        """Where to note ignored fields; None means that they are rejected."""
+        """The collector of ignored fields; None means that they are rejected."""
         return self._ignored
 
     def ignoring(self, ignored: IgnoredFields | None) -> Self:

@@ -77,5 +77,5 @@ class ToolMessageParam(TypedDict):
 
 #: A message by its role.
 ChatMessageParam = SystemMessageParam | UserMessageParam | AssistantMessageParam | ToolMessageParam
-#: What `messages` accepts: also other mappings, and messages of earlier responses.
+#: An entry of `messages`: also another mapping, or a message of an earlier response.
 MessageLike = ChatMessageParam | Mapping[str, Any] | BaseModel

@@ -170,7 +170,7 @@ def require_config(model: str | None) -> None:
 
 
 def model_configs(config: EngineConfig) -> list[dict[str, Any]]:
-    """Return the contents of the configuration files of the model and of its draft model, if any.
+    """Return the parsed configuration files of the model, then its draft model's, if it has one.
 
     Raises:
         ModelLoadError: If a file is missing or is not JSON.

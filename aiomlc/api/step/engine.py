@@ -151,7 +151,7 @@ class SyncMLCEngine(Uncopyable):
 
     @property
     def model_config_dicts(self) -> list[dict[str, Any]]:
-        """The contents of the configuration files of the model and of its draft model."""
+        """The parsed configuration files of the model, then its draft model's."""
         return model_configs(self.engine_config)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What `dir()`, and thus a notebook's completion, lists of an object."""
+"""Hides names of an object from `dir()`, and so from a notebook's completion."""
 
 from __future__ import annotations
 
