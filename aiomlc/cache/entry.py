@@ -63,7 +63,7 @@ class Entry:
     """An intact entry, which is not removed while `lease` exists."""
 
     path: Path
-    info: Mapping[str, Any]  #: What `publish` got; always has "model" and "quantization".
+    info: Mapping[str, Any]  #: As given to `publish`; always has "model" and "quantization".
     lease: Lease
 
 

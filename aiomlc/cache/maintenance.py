@@ -1,4 +1,4 @@
-"""What `aiomlc cache` does: list, verify and remove the entries."""
+"""Lists, verifies and removes cache entries, for `aiomlc cache`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Extra = Callable[[GGUFModel, Mapping[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """How the files of one architecture are read."""
+    """The keys and tensors of one GGUF architecture, and the config that they become."""
 
     model_type: str  #: Of Hugging Face.
     norm_eps: tuple[str, str] = ("rms_norm_eps", _RMS_EPS)  #: Field of a config, and suffix of key.

@@ -130,7 +130,8 @@ def _vocab_size(model: GGUFModel) -> int:
     embedding = model.tensors.get(EMBEDDING)
     if embedding is None or len(embedding.shape) != 2:
         path = model.path if embedding is None else embedding.path
-        raise tensor_error(path, EMBEDDING, "must be a matrix among the tensors, and is not")
+        got = "none" if embedding is None else f"shape {list(embedding.shape)}"
+        raise tensor_error(path, EMBEDDING, f"expected a tensor with 2 dimensions, got {got}")
 
     return embedding.shape[0]
 

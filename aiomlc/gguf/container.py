@@ -23,7 +23,7 @@ from aiomlc.gguf.values import ByteReader, EndOfBytesError, RawValue, decode_val
 from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.model_files import open_file
 
-MAX_HEADER_BYTES: Final = 128 << 20  #: Metadata and tensor infos. Those of Gemma 3 have 10 MB.
+MAX_HEADER_BYTES: Final = 128 << 20  #: Metadata and tensor infos; Gemma 3 has 10 MB.
 MAX_KEYS: Final = 1 << 16
 MAX_TENSORS: Final = 1 << 18
 

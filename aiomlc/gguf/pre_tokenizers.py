@@ -1,4 +1,4 @@
-"""How byte-level BPE tokenizers split text into words, by the name in `tokenizer.ggml.pre`.
+"""The pre-tokenizers of byte-level BPE, by the name in `tokenizer.ggml.pre`.
 
 A GGUF file only has a name for what the original `tokenizer.json` describes. The names and the
 expressions are those of llama.cpp; the sections are those of the original files.
@@ -143,7 +143,7 @@ _FALCON = (
     _digits(individual=False),
     _split("[0-9][0-9][0-9]"),
 )
-#: What llama.cpp uses for a file without a name.
+#: The pre-tokenizer of a file without a name, as in llama.cpp.
 _DEFAULT = _words(r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
 
 _NAMES: tuple[tuple[tuple[str, ...], PreTokenizer], ...] = (

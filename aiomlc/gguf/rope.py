@@ -69,7 +69,7 @@ def _partial_factor(model: GGUFModel, head_dim: int) -> float:
 def _scaling(model: GGUFModel, context: int) -> dict[str, Any] | None:
     metadata = model.metadata
     if (divisors := model.vector(_DIVISORS)) is not None:
-        # As for llama3, whose scaling the converter stores as its result.
+        # llama.cpp's converter stores llama3's scaled frequencies, not its parameters.
         return {
             "rope_type": "longrope",
             "short_factor": divisors,

@@ -30,7 +30,7 @@ _logger = logging.getLogger("aiomlc")
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """What is made from the tokenizer's metadata."""
+    """The tokenizer that was made from the metadata."""
 
     tokens: SpecialTokens
     tokenizer: bytes  #: The contents of a `tokenizer.json`.

@@ -29,7 +29,7 @@ _LOCK_SECONDS = 0.2  # Until it is reported that another process downloads the f
 
 
 class Reporter(Protocol):
-    """What a download reports."""
+    """Receives the progress of a download."""
 
     def advance(self, name: str, done: int) -> None:
         """Set the bytes of a file that are here."""

@@ -37,7 +37,7 @@ _GGUF_TYPE = re.compile(
 class CachedModel:
     """A model on this computer, or what an interrupted download has left."""
 
-    name: str  #: What opens it: a repository, or the directory whose weights were packed.
+    name: str  #: The name that opens it: a repository, or the directory whose weights were packed.
     kind: ModelKind  #: Its format; "packed" for weights that were packed for the kernels.
     quantization: str | None  #: As the files say; None if they do not.
     nbytes: int

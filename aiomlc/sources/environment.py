@@ -19,7 +19,7 @@ _ENDPOINT: Final = "https://huggingface.co"
 
 @dataclass(frozen=True, slots=True)
 class HubEnvironment:
-    """Where the hub and its cache are."""
+    """The hub's address, and the directory of its cache."""
 
     cache: Path  #: The directory that contains `models--user--name`.
     endpoint: str  #: The URL of the hub, without a slash at its end.

@@ -1,4 +1,4 @@
-"""Which files of a repository are needed to open a model."""
+"""Selects the files of a repository that are needed to open a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the downloading process gets and reports, which is exchanged as JSON."""
+"""The job of the downloading process and its reports, exchanged as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user writes as a model: a local path, or a repository of the Hugging Face hub."""
+"""Parses the user's name of a model: a local path, or a repository of the Hugging Face hub."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from aiomlc.validation.shortages import names_shortages
 
 @dataclass(frozen=True, slots=True)
 class RemovedModel:
-    """What `remove_model` did."""
+    """The result of `remove_model`."""
 
     removed: tuple[CachedModel, ...]
     kept: tuple[CachedModel, ...]  #: Packed weights that a process uses.

@@ -38,7 +38,7 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class LowRankUpdate:
-    """What is added to the weight of one module."""
+    """The low-rank update of one module's weight: `b @ a` is added."""
 
     a: Array  #: `[rank, inputs]`
     b: Array  #: `[outputs, rank]`, with the scale.

@@ -35,7 +35,7 @@ _REFUSED: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class MLCFormat:
-    """How the tensors of an MLC directory are stored."""
+    """A quantization of MLC directories: names, dtypes and groups of the stored tensors."""
 
     name: str
     dtype: ModelDtype  #: Of scales, and of all that is not quantized.

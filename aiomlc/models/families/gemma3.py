@@ -90,6 +90,6 @@ def _local_rope(fields: Fields, config: DecoderConfig) -> RopeConfig:
         return RopeConfig(theta=theta)
 
     local = fields.narrowed("rope_parameters", "sliding_attention")
-    local = local.without("rope_theta").without("rope_scaling")  # Those of the other layers.
+    local = local.without("rope_theta").without("rope_scaling")  # Of full-attention layers.
     context = config.context_window_size
     return parse_rope(local, head_dim=config.head_dim, context=context, theta=theta)

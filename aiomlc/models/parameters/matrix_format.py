@@ -28,7 +28,7 @@ _GROUPS = (8, 16, 32, 64, 128, 256)
 _MIN_GROUP_WITH_MINIMA = 16  # Also with zero points of 8 bits, whose products are alike.
 _Q4_GROUP_BYTES = _TILE_ROWS * (_CHUNK // 2 + 2)
 _CHANNEL_GROUP = 64  # Inputs of `i8channel` that are padded together.
-_CHANNEL_ROW_BYTES = 8  # Of an output of `i8channel`: its scale, and the sum of its weights.
+_CHANNEL_ROW_BYTES = 8  # Per output of `i8channel`: its scale (4) and the sum of its weights (4).
 
 _NAME = re.compile(
     r"(?:u(?P<bits>[1-9]\d*)|(?P<table>e2m1|iq4nl))"

@@ -62,7 +62,7 @@ class ShardRecord(BaseModel):
 
 
 class TensorCache(BaseModel):
-    """The index. Unused keys are ignored."""
+    """The index of the shard files. Unknown keys are ignored."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
     records: tuple[ShardRecord, ...]

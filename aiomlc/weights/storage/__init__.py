@@ -1,1 +1,1 @@
-"""How the matrices of a model directory are stored: in which tensors, and as which numbers."""
+"""The storage of matrices in a model directory: their tensors and number formats."""

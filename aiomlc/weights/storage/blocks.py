@@ -31,7 +31,7 @@ BLOCK_FORMATS: Mapping[StoredType, str] = MappingProxyType(
 
 
 def block_matrix(tensor: SourceTensor, kind: StoredType, shape: tuple[int, ...]) -> StoredMatrix:
-    """Return a tensor of blocks as rows of a matrix of the shape `shape`."""
+    """Return a tensor of blocks as the rows of a matrix with this shape."""
     if len(tensor.shape) != 2 or tensor.shape[1:] != shape[1:]:
         raise shape_error(tensor, shape)
 

@@ -26,7 +26,7 @@ _TYPES: Final[dict[str, StoredType]] = {
 
 
 def float_matrix(tensor: SourceTensor, shape: tuple[int, ...]) -> StoredMatrix:
-    """Return a tensor of floats as rows of a parameter of the shape `shape`."""
+    """Return a tensor of floats as the rows of a parameter with this shape."""
     require_dtype(tensor, *FLOAT_TYPES)
     _require_columns(tensor, shape)
     columns = shape[1] if len(shape) > 1 else 1

@@ -27,7 +27,7 @@ _FP8_FORMAT: Final = "bf16"
 
 @dataclass(frozen=True, slots=True)
 class SourceLayouts:
-    """How the matrices of a source are packed, by the graph's names."""
+    """The layouts of a source's matrices, by the graph's names."""
 
     formats: dict[str, Layout]  #: Of every matrix.
     ordered: frozenset[str]  #: Those whose columns have another order than their inputs.

@@ -32,7 +32,7 @@ class TensorLookup:
 
     @property
     def quantization(self) -> StoredQuantization:
-        """How matrices are quantized. Sources of floats have a quantization without options."""
+        """The stored quantization of matrices; floats have one without options."""
         return self._source.quantization or StoredQuantization("q0f32", "mlc")
 
     def get(self, name: str) -> SourceTensor:
