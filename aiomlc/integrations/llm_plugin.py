@@ -178,7 +178,7 @@ def _models(name: str | None) -> tuple[LLMModel, AsyncLLMModel]:
 
 @final
 class _Answer:
-    """What the chunks of an answer say to `llm`."""
+    """Passes the chunks of an answer to `llm`."""
 
     def __init__(self, response: llm.Response | llm.AsyncResponse) -> None:
         self._response = response

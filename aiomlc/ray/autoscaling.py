@@ -1,4 +1,4 @@
-"""How many replicas a load needs.
+"""The number of replicas that a load needs.
 
 Ray Serve sends this module to its controller by value, where aiomlc may be missing: it imports
 nothing of aiomlc.

@@ -27,7 +27,7 @@ class ReplicaStream(Protocol):
 
 
 class ReplicaHandle(Protocol):
-    """What starts a call of a replica's `stream`."""
+    """A handle that calls a replica's `stream`."""
 
     def __call__(self, request: AppRequest, /) -> ReplicaStream: ...
 

@@ -1,4 +1,4 @@
-"""What Ray's exceptions mean for a request."""
+"""Converts Ray's exceptions to errors of this library."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Routing: TypeAlias = Literal["prefix", "balanced"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayOptions:
-    """How many replicas an application has, and how requests are distributed among them.
+    """The replicas of an application, and the distribution of requests among them.
 
     Raises:
         BadRequestError: If a value is out of range; `param` names it.
@@ -36,7 +36,7 @@ class RayOptions:
     max_ongoing_requests: int = 64  #: Requests of a replica; more wait in the ingress.
     max_queued_requests: int = -1  #: Requests that may wait in an ingress (429); -1: no limit.
     num_ingress_replicas: int = 1  #: Processes that receive requests and distribute them.
-    #: How often a request is sent again whose replica was lost before it had any output.
+    #: Retries of a request whose replica was lost before it had any output.
     max_retries: int = 3
     drain_timeout: float = 60.0  #: Seconds for the running requests of a replica that is stopped.
     batch_interval: float = 0.02  #: Seconds between two batches of output of a stream.

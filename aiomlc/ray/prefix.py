@@ -1,4 +1,4 @@
-"""Which replica has most likely computed the beginning of a prompt before."""
+"""Ranks replicas by the chance that they have cached the beginning of a prompt."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from aiomlc.ray.prefix import rank_replicas
 if TYPE_CHECKING:  # Ray need not be installed.
 
     class RequestRouter:
-        """What is used of Ray's class."""
+        """The part of Ray's class that is used here."""
 
         replica_queue_len_cache: Any  #: Has `get`, which returns the requests of a replica.
 

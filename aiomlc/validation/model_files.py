@@ -33,7 +33,7 @@ from aiomlc.validation import json_values
 
 #: The largest configuration file, weight index or chat template, in bytes.
 MAX_JSON_BYTES: Final = 16 << 20
-#: The largest `tokenizer.json`, in bytes. That of Gemma 3, with 262,144 tokens, has 33 MB.
+#: The largest `tokenizer.json`, in bytes. Gemma 3's, with 262,144 tokens, has 33 MB.
 MAX_TOKENIZER_BYTES: Final = 128 << 20
 
 _POINTER: Final = b"version https://git-lfs.github.com/spec/"

@@ -92,7 +92,7 @@ class Choice:
     """One of several strings, which also come from files, so that their type is `str`."""
 
     values: tuple[str, ...]
-    described: str | None = None  #: How a message names them, if it shall not list them all.
+    described: str | None = None  #: The words for them in messages; None lists them.
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> Any:  # noqa: ANN401
         from pydantic_core import core_schema

@@ -7,7 +7,7 @@ __all__ = ("ENGINE_SYNONYMS", "REQUEST_SYNONYMS", "suggest")
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
-#: What other programs call a parameter of requests, and its name here.
+#: Request parameters by their names in other programs.
 REQUEST_SYNONYMS: Mapping[str, str] = {
     "functions": "tools",
     "guided_json": "response_format",
@@ -20,7 +20,7 @@ REQUEST_SYNONYMS: Mapping[str, str] = {
     "stop_sequences": "stop",
     "temp": "temperature",
 }
-#: What other programs call a setting of the engine, and the field of `EngineConfig`.
+#: Fields of `EngineConfig` by their names in other programs.
 ENGINE_SYNONYMS: Mapping[str, str] = {
     "ctx_size": "max_single_sequence_length",
     "max_batch_size": "max_num_sequence",

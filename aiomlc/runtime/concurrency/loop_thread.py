@@ -136,7 +136,7 @@ class Call(Generic[_T]):
 
 
 class _Loop(NamedTuple):
-    """What belongs to the event loop of a thread."""
+    """The event loop of a thread, with its scope and tasks."""
 
     token: EventLoopToken
     stopped: Event

@@ -28,7 +28,7 @@ from typing import Final, Protocol, final
 
 from aiomlc.errors import EngineClosedError
 
-EXIT_SECONDS: Final = 5.0  #: How long the exit of the interpreter waits for an owner of threads.
+EXIT_SECONDS: Final = 5.0  #: The longest wait of the interpreter's exit for an owner of threads.
 
 
 class ExitHandler(Protocol):

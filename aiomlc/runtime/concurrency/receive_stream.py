@@ -27,7 +27,7 @@ class ReceiveStream(AsyncIterationOnly, ObjectReceiveStream[T_co]):
     def __aiter__(self) -> Self:
         return self
 
-    # The basis of `receive` and not the other way around, because it runs once per token.
+    # `receive` calls this, not this `receive`: iteration runs once per token and must be fast.
     @abstractmethod
     async def __anext__(self) -> T_co: ...
 

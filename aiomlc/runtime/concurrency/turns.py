@@ -16,7 +16,7 @@ _TURN_SECONDS = 0.01
 
 @final
 class Turns:
-    """What many tasks do in one turn of the event loop, limited in time.
+    """Limits the time that many tasks together take in one turn of the event loop.
 
     A task awaits `take` before each piece of work that is not divided any further. The pieces that
     do not begin before the end of a turn are done one by one in the next turns, first come, first

@@ -73,7 +73,7 @@ class CoreStatistics:
     decode_seconds: float
     num_pinned: int = 0  #: Pinned prefixes.
     num_paused: int = 0  #: Sequences that are paused because their readers are slow.
-    preemptions: int = 0  #: How often a sequence was preempted.
+    preemptions: int = 0  #: Preemptions of sequences.
     finished: Mapping[str, int] = field(default_factory=dict)  #: Sequences by finish reason.
     #: Steps with only decodes and no drafts, by batch size from 1 to 64; without empty entries.
     decode_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class CoreStatistics:
     verify_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
     #: The time of drafting in a step, by the number of sequences with drafts.
     draft_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
-    draft_failures: int = 0  #: How often drafting failed, for a sequence or for all.
+    draft_failures: int = 0  #: Failures of drafting, for a sequence or for all.
     #: Why drafting is disabled until a reload; None if drafting is not disabled.
     speculation_failure: str | None = None
 

@@ -34,7 +34,7 @@ _ELEMENT_BYTES: Final = {"float32": 4, "float16": 2, "int8": 1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVFormat:
-    """What two engines must have in common, so that one can use the keys and values of the other.
+    """The format of keys and values; engines with equal formats can exchange them.
 
     With equal formats, on processors of the same kind, the rows are those that the engine would
     compute itself, to the bit.

@@ -59,7 +59,7 @@ class PrefixTransfers:
 
     def __init__(self, store: PrefixStore, kv_format: KVFormat) -> None:
         self._store = store
-        self.kv_format = kv_format  #: What another engine must have in common.
+        self.kv_format = kv_format  #: Must equal the other engine's.
 
     @names_shortages
     async def count_cached(self, prompt: Prompt) -> int:

@@ -43,7 +43,7 @@ class RequestTiming(NamedTuple):
 
 
 class DecodeSteps(NamedTuple):
-    """The steps of one batch size: their number, and the time of the steps or of a part of them."""
+    """The steps of one batch size: their number and seconds, as a whole or for one phase."""
 
     num_steps: int
     seconds: float

@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class MessagePlaceholders(Enum):
-    """What a conversation template has in place of contents, with MLC LLM's names."""
+    """Placeholders of a conversation template for contents, with MLC LLM's names."""
 
     SYSTEM = "{system_message}"
     USER = "{user_message}"

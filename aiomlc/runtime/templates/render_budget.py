@@ -72,7 +72,7 @@ class TemplateLimitError(BadRequestError):
 
 @final
 class RenderBudget:
-    """What remains of the limits of one rendering.
+    """The unspent part of the limits of one rendering.
 
     Args:
         limits: The limits.
@@ -154,7 +154,7 @@ class RenderBudget:
         return text
 
     def check_items(self, number: int) -> None:
-        """Require that a container may have this many items, and charge it."""
+        """Check the number of a container's items, and subtract them from the budget."""
         self._check_length(number)
         self.spend(1 + number // 16)
         self.allocate(number * _BYTES_PER_ITEM)
@@ -265,7 +265,7 @@ class Buffer(list[str]):
         super().append(self._budget.check_text(text))
 
     def extend(self, texts: Iterable[str]) -> None:
-        """Add strings, and charge them."""
+        """Append strings, and subtract them from the budget."""
         for text in texts:
             self.append(text)
 

@@ -1,4 +1,4 @@
-"""Where the Jinja templates of a model are: files, and fields of its tokenizer's configuration."""
+"""Reads a model's Jinja templates, from files and from its tokenizer's configuration."""
 
 from __future__ import annotations
 

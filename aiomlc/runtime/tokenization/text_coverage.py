@@ -1,4 +1,4 @@
-"""How much text a token can stand for, from the configuration of a tokenizer."""
+"""The maximum bytes of text per token, from the configuration of a tokenizer."""
 
 from __future__ import annotations
 
