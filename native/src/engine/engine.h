@@ -94,7 +94,7 @@ class Engine {
    * \brief Between two steps and after the preceding calls: this method and the next two wait for
    * the end of a step. An error of the model kills the engine.
    *
-   * \return How many of the first tokens are in the prefix cache.
+   * \return The number of first tokens that are in the prefix cache.
    * \throws EngineError kEngineClosed or kEngineDead.
    */
   int64_t CountCached(const PrefixKey& key);

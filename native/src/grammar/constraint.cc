@@ -18,8 +18,7 @@ constexpr int64_t kBitsPerWord = 32;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /*! \brief The engine does not wait for slower masks; most masks take a tenth of this. */
 constexpr std::chrono::microseconds kSlowMask(500);
-/*! \brief How long new requests may wait while the engine has nothing to do but to wait for masks.
- */
+/*! \brief The longest wait of new requests while the engine only waits for masks. */
 constexpr std::chrono::milliseconds kBriefWait(1);
 
 /*!

@@ -24,7 +24,7 @@ constexpr size_t kMaxForced = 256;
  */
 constexpr size_t kMaxForcedBytes = 1 << 15;
 
-/*! \brief What went wrong while the calling thread's last call to the library tokenized text. */
+/*! \brief The error of tokenizing in this thread's last call to the library, or empty. */
 thread_local std::string tokenize_failure;
 
 /*!

@@ -79,7 +79,7 @@ struct Statistics {
   /*! \brief Time of queries for forced tokens. */
   double forced_seconds = 0;
 
-  /*! \brief How often a sequence was preempted. */
+  /*! \brief Preemptions of sequences. */
   int64_t preemptions = 0;
   /*! \brief Ended sequences by FinishReason. */
   std::array<int64_t, kNumFinishReasons> ended{};
@@ -93,7 +93,7 @@ struct Statistics {
   std::array<DraftPositionCounts, 32> draft_positions{};
   /*! \brief Drafts that were verified. */
   int64_t verified_drafts = 0;
-  /*! \brief How often drafting failed, for one sequence or for all. */
+  /*! \brief Failures of drafting, for one sequence or for all. */
   int64_t draft_failures = 0;
   /*! \brief Why drafting is disabled for all sequences; empty if it is not. */
   std::string speculation_failure;

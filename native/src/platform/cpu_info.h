@@ -1,6 +1,6 @@
 /*!
  * \file platform/cpu_info.h
- * \brief How many processor cores this process may use.
+ * \brief The number of processor cores that this process may use.
  */
 #ifndef AIOMLC_PLATFORM_CPU_INFO_H_
 #define AIOMLC_PLATFORM_CPU_INFO_H_

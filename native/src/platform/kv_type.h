@@ -30,7 +30,7 @@ constexpr size_t KvElementBytes(KvType type) {
   return type == KvType::kF32 ? 4 : type == KvType::kF16 ? 2 : 1;
 }
 
-/*! \return The bytes of the scale of one head of one position. */
+/*! \return The bytes of a scale, which each head has at each position. */
 constexpr size_t KvScaleBytes(KvType type) { return type == KvType::kI8 ? sizeof(float) : 0; }
 
 /*! \return The bytes of one head of one position, including its scale. */

@@ -112,7 +112,7 @@ struct Sequence {
   std::vector<int32_t> draft_ids;
   /*! \brief Draft tokens in the KV cache, after `num_computed`, that are not accepted yet. */
   int64_t num_speculated = 0;
-  /*! \brief How often a later arrival was admitted before it; see scheduler_policy.h. */
+  /*! \brief The number of later arrivals that were admitted before it; see scheduler_policy.h. */
   int64_t times_bypassed = 0;
   /*! \brief Whether it is paused for a slow consumer, and so is not in the scheduler. */
   bool is_paused = false;

@@ -13,7 +13,7 @@
 
 namespace aiomlc {
 
-/*! \brief Where to write the numbers of one row; see `GroupedRows`. */
+/*! \brief Destinations for the numbers of one row; see `GroupedRows`. */
 struct GroupedRow {
   uint8_t* codes;
   uint8_t* scales;

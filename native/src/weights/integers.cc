@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kWordBits = 32;
 
-/*! \brief Where an integer begins on the packed axis. */
+/*! \brief The position of an integer on the packed axis. */
 struct BitField {
   int64_t unit;
   int shift;

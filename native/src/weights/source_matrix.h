@@ -1,6 +1,6 @@
 /*!
  * \file weights/source_matrix.h
- * \brief How a matrix is stored in the files of a model: floats, integers with scales, or blocks.
+ * \brief A matrix in the files of a model: floats, integers with scales, or blocks.
  */
 #ifndef AIOMLC_WEIGHTS_SOURCE_MATRIX_H_
 #define AIOMLC_WEIGHTS_SOURCE_MATRIX_H_
@@ -14,7 +14,7 @@
 
 namespace aiomlc {
 
-/*! \brief How the elements of a source matrix are stored. */
+/*! \brief The storage types of a source matrix's elements. */
 enum class SourceType {
   kF32,
   kF16,

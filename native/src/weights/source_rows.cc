@@ -16,7 +16,7 @@ namespace {
 
 int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
-/*! \return What is wrong with the values of a parameter in a format, or an empty string. */
+/*! \return An error if a parameter's values do not fit a format, or an empty string. */
 std::string RangeError(MatrixFormat format, const float* values, int64_t count) {
   const float largest = LargestMagnitude(values, count);
   if (!std::isfinite(largest)) return "a value is not finite";

@@ -52,7 +52,7 @@ class SourceReader {
   /*! \brief Decode rows to `groups()`, in a grouped format. A non-finite scale is an error. */
   bool DecodeGroups(const ParamPlan& param, MatrixFormat format, int64_t begin, int64_t end);
 
-  /*! \brief Read the common order of the inputs of all matrices of a parameter. */
+  /*! \brief Read the order of inputs, which all matrices of a parameter share. */
   bool ReadOrder(const ParamPlan& param);
 
   const float* floats() const { return floats_.data(); }

@@ -25,7 +25,7 @@
 
 namespace aiomlc {
 
-/*! \brief What the packed file has of a parameter. */
+/*! \brief The kind of a parameter in the packed file. */
 enum class ParamKind {
   kMatrix, /*!< A packed matrix. */
   kVector, /*!< Its elements as float32. */
@@ -42,8 +42,8 @@ struct ParamPlan {
   uint64_t destination = 0;           /*!< Byte offset in the packed file. */
   std::vector<SourceMatrix> matrices; /*!< Where the rows are read from. */
   /*!
-   * \brief The rows of the parameter, in their order. Those of a segment in a grouped format come
-   * from matrices of the same format.
+   * \brief The rows of the parameter, in their order. A segment in a grouped format has rows from
+   * matrices of the same format.
    */
   std::vector<SourceSlice> slices;
 };
@@ -63,7 +63,7 @@ struct ConversionError {
   int64_t offset = -1; /*!< Where the tensor at fault begins in the file, or -1. */
 };
 
-/*! \brief How a conversion ended. */
+/*! \brief The outcome of a conversion. */
 enum class ConversionOutcome { kDone, kCancelled, kFailed };
 
 /*! \return The grouped format with the numbers of WeightFormat::kQ4. */

@@ -30,7 +30,7 @@ Tokens Range(int32_t begin, int32_t end) {
   return tokens;
 }
 
-/*! \return What `FakeModel` exports for these tokens from `begin` on. */
+/*! \return The rows that `FakeModel` exports for these tokens from `begin` on. */
 std::vector<std::byte> DataOf(const Tokens& tokens, int64_t begin) {
   std::vector<std::byte> data((tokens.size() - static_cast<size_t>(begin)) * sizeof(int32_t));
   std::memcpy(data.data(), tokens.data() + begin, data.size());

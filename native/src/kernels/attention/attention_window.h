@@ -67,7 +67,7 @@ class PageVisits {
   /*! \return The number of the last visit. */
   int64_t last() const { return last_; }
 
-  /*! \return The index of the page of a visit. */
+  /*! \return The page index of the given visit. */
   int64_t page(int64_t visit) const {
     return kWindowed && visit >= sink_pages_ ? visit + skipped_ : visit;
   }

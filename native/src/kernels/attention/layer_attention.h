@@ -63,7 +63,7 @@ struct PageSegments {
  * unshared pages) and merges the partial results. The bits of merged results would depend on where
  * the segments end, which depends on chunked prefill and on forks.
  *
- * Which calls take notes, and which call computes: `Begin`, `AddNewTokens` and `AddPages` only
+ * Only one of the calls computes. `Begin`, `AddNewTokens` and `AddPages` only
  * record pointers to queries, new tokens and pages, until the pages cover the history of every
  * row. The call to `AddNewTokens` or `AddPages` that completes the last history then computes the
  * attention of all rows and writes it to the output of the first call. Later calls to `AddPages`

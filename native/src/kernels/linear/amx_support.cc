@@ -148,7 +148,7 @@ struct SmallChannelLayer {
                 packed.data());
   }
 
-  /*! \return The outputs of the rows from a panel on; those before it are 0. */
+  /*! \return The outputs of all rows; those before `first_row` are 0. */
   std::vector<float> Multiply(void (*kernel)(const LinearBlock&), int64_t first_row) const {
     std::vector<float> out(kRowCount * kOutputs);
     LinearBlock block = {};

@@ -29,7 +29,7 @@ int64_t TilesOf(MatrixLayout layout);
  * \brief Run the active kernels of the segments that have tiles of a block.
  * \param layout The matrix, whose kernels read the same activations.
  * \param block Its tiles are those of the whole matrix; its number of outputs is ignored.
- * \param first_output The output at the beginning of the rows of `out` and of the bias.
+ * \param first_output The output at which the rows of `out` and the bias begin.
  */
 void MultiplySegments(MatrixLayout layout, const LinearBlock& block, int64_t first_output = 0);
 

@@ -36,7 +36,7 @@ void Transpose(const float* x, int64_t height, int64_t count, float* target) {
   }
 }
 
-/*! \return What the active kernel of a format reads; of grouped formats, what all of them read. */
+/*! \return The form that a format's active kernel reads; one that suits all grouped formats. */
 RowForm CommonForm(MatrixFormat format, RowUse use) {
   switch (format.family) {
     case WeightFormat::kQ4:

@@ -13,7 +13,7 @@
 
 namespace aiomlc {
 
-/*! \brief What a kernel reads. */
+/*! \brief The form of the activations that a kernel reads. */
 enum class RowForm {
   kFloats,
   kParts,     //!< bf16 parts.
@@ -28,7 +28,7 @@ enum class RowForm {
 bool HasOneRowForm(MatrixLayout layout);
 
 /*!
- * \return What the active kernels of the segments read.
+ * \return The form of activations that the active kernels of the segments read.
  *
  * With bf16 weights, AMX reads parts, which for a few rows take longer than floats: so kLogits has
  * floats. With grouped formats, AMX reads kSigned if the kernels of all segments can.

@@ -25,7 +25,7 @@ using Bytes = std::vector<uint8_t>;
 constexpr float kEps = 1e-5f;
 constexpr int64_t kBatches[] = {1, 2, 5, 16, 17, 130};
 
-/*! \brief The formats of the segments of the matrices of a layer. */
+/*! \brief The formats of segments in a layer's matrices. */
 struct LayerFormats {
   SegmentFormats matrix, gate_up, down;
 };

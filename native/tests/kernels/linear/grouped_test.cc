@@ -24,7 +24,7 @@ constexpr int64_t kShapes[][2] = {{16, 32}, {1, 1},   {17, 31},  {40, 96},
                                   {7, 257}, {52, 70}, {33, 520}, {96, 300}};
 constexpr int64_t kBatches[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33, 130};
 
-/*! \return x rounded to multiples of 1 / 127 of the largest of each 32. */
+/*! \return x, each 32 values rounded to multiples of 1 / 127 of their largest. */
 std::vector<double> Rounded(const Floats& x, int64_t cols) {
   std::vector<double> rounded(x.size());
   for (size_t row = 0; row < x.size(); row += cols) {

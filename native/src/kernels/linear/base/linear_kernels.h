@@ -61,7 +61,7 @@ struct SignedGroup {
   float value_sum;  //!< The sum of the values.
 };
 
-/*! \brief The arguments of the quantization of rows of activations. */
+/*! \brief The arguments to quantize rows of activations. */
 struct QuantizeBlock {
   const void* x;  //!< [rows, cols], the whole matrix.
   FloatType x_type;

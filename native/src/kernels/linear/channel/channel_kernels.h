@@ -24,7 +24,7 @@
 namespace aiomlc {
 
 /*!
- * \brief The arguments of the quantization of a row of activations.
+ * \brief The arguments to quantize a row of activations.
  *
  * scale = max|x| / 127; value = x / scale, rounded to nearest, ties to even. The scale of a row of
  * zeros (or of numbers for which the scale underflows) is 0. A row with a non-finite activation has

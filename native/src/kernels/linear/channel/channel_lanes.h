@@ -35,7 +35,7 @@ constexpr int64_t kChannelChunk = 8;
 constexpr int kChannelQuads = static_cast<int>(kChannelGroup) / 4;
 constexpr int kChannelQuadBytes = 4 * static_cast<int>(kTileRows);
 
-/*! \brief Some groups of adjacent tiles and of adjacent rows of a panel. */
+/*! \brief Some groups, of adjacent tiles and adjacent rows in a panel. */
 struct ChannelStep {
   const int8_t* weights;
   int64_t tile_bytes;  //!< From a tile to the next.

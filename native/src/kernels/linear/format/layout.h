@@ -16,7 +16,7 @@ namespace aiomlc {
 inline constexpr int64_t kTileRows = 16;
 /*! \brief The inputs that share one scale in the q4 format. */
 inline constexpr int64_t kGroupSize = 32;
-/*! \brief The bytes of the nibbles of one q4 group of one tile: 16 outputs by 32 inputs. */
+/*! \brief The bytes of the nibbles in a tile's q4 group: 16 outputs by 32 inputs. */
 inline constexpr int64_t kGroupNibbleBytes = kTileRows * kGroupSize / 2;
 /*! \brief The bytes of one q4 group of one tile: the nibbles, then 16 float16 scales. */
 inline constexpr int64_t kGroupBytes = kGroupNibbleBytes + 2 * kTileRows;

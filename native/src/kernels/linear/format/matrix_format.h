@@ -42,7 +42,7 @@ enum class ScaleType : uint8_t {
   kK8S  //!< A float16 per 256 inputs, times an int8 per group.
 };
 
-/*! \brief What a grouped format subtracts. */
+/*! \brief The kind of zero that a grouped format subtracts. */
 enum class ZeroType : uint8_t {
   kConstant,  //!< The same zero point in the whole matrix: scale * (code - zero).
   kPoints,    //!< A uint8 zero point per group: scale * (code - zero point).

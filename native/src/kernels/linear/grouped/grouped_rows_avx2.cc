@@ -185,7 +185,7 @@ struct Avx2FewRows {
   static constexpr int kPairQuads = kBits <= 4 ? 8 : kBits == 5 ? 4 : 2;
   static_assert(kBits == 8 || kPairQuads * 2 * 127 * ((1 << kBits) - 1) < 1 << 15);
 
-  /*! \return What is subtracted from the codes of 8 outputs, as int32. */
+  /*! \return The zeros to subtract from the codes of 8 outputs, as int32. */
   [[gnu::always_inline]] static __m256i Zeros(const GroupedTile& tile, const Reader& reader,
                                               int part, int half) {
     if (tile.zero != ZeroType::kPoints) return _mm256_set1_epi32(tile.constant);

@@ -25,7 +25,7 @@ constexpr int kStreamRows = 2;
 // With fewer rows, one tile at a time is faster than a pair where several streams are not read.
 constexpr int kCodePairRows = 5;
 
-/*! \brief What the kernels of a few rows read, if a chunk has kParts scales. */
+/*! \brief The activations for kernels of a few rows, if a chunk has kParts scales. */
 template <int kParts>
 using FewRowsGroup = std::conditional_t<kParts == 1, SignedGroup, BiasedGroup>;
 
@@ -169,7 +169,7 @@ struct Avx512FewRows {
     }
   }
 
-  /*! \return What is subtracted from the codes of a quad: see `ChunkReader::UnpackValues`. */
+  /*! \return The zeros to subtract from the codes of a quad: see `ChunkReader::UnpackValues`. */
   [[gnu::always_inline]] static __m512i Zeros(const GroupedTile& tile, const Reader& reader,
                                               int part) {
     if (kBits == 8) return _mm512_set1_epi8(static_cast<char>(kByteBias));
@@ -185,7 +185,7 @@ struct Avx512FewRows {
 
   /*!
    * \brief Subtract the zeros from the codes of a part.
-   * \return What compensates for the bias of the activations.
+   * \return The sum that compensates for the bias of the activations.
    */
   [[gnu::always_inline]] static __m512i Subtract(const Codes<64>::Words (&codes)[kQuads], int part,
                                                  __m512i zeros, __m512i (&quads)[kPartQuads]) {

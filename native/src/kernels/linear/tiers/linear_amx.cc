@@ -45,7 +45,7 @@ class AmxTiles {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
   }
 
-  /*! \brief The same, with unsigned bytes in `kA`. */
+  /*! \brief Like `AddDots`, for unsigned bytes in `kA`. */
   template <int kSums, int kA, int kB>
   void AddBiasedDots() {
     asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));

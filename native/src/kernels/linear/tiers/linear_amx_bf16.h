@@ -99,7 +99,7 @@ void Pair(const uint16_t* weights, int64_t inputs, PairedGroup* result) {
   }
 }
 
-/*! \brief Consecutive groups of inputs of adjacent tiles of weights. */
+/*! \brief Consecutive groups of inputs, for adjacent weight tiles. */
 struct WeightChunk {
   const uint16_t* packed;  //!< The weights of the first tile; null if they are paired already.
   int64_t stride;          //!< The elements from one tile to the next.
