@@ -11,8 +11,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.pages import Page
 
 _LOG = logging.getLogger(f"mkdocs.hooks.{__name__}")
-#: What a page loads, and the theme's parts that load something: the facts about a repository, and
-#: the program that draws diagrams.
+#: Addresses that a page loads, and the theme's parts that load something: the facts about a
+#: repository, and the program that draws diagrams.
 _LOADED = re.compile(
     r'<(?:script|img|iframe|source|video)\b[^>]*\bsrc="((?:https?:)?//[^"]*)"'
     r'|<link\b(?=[^>]*\brel="(?:stylesheet|icon|preconnect|preload|modulepreload)")'

@@ -19,7 +19,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-#: Where these pages are on the site.
+#: The folder of these pages on the site.
 FOLDER = "repository"
 LANGUAGES = {".py": "python", ".ipynb": "json", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml"}
 
