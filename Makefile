@@ -114,6 +114,7 @@ lint-python: $(VENV)/lint
 	  && grep 'Type completeness score: 100%' build/types.log || { cat build/types.log; exit 1; }
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/python .ci/sentences.py
 
 lint-native: $(VENV)/lint
 	find native \( -name '*.cc' -o -name '*.h' \) | xargs $(BIN)/clang-format --dry-run -Werror
