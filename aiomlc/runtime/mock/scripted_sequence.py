@@ -32,7 +32,7 @@ class ScriptedSequence:
         self._reply = reply
 
     def next_token(self) -> tuple[str, str | None]:
-        """Return the next character and the finish reason, if this ends the sequence."""
+        """Return the next character, and the finish reason if it is the last one."""
         if self.num_generated >= len(self._reply):
             return "", "stop"
 

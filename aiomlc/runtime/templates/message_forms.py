@@ -25,7 +25,7 @@ _READ_ROLES = ("system", "developer", "user")
 
 
 def content_texts(content: object) -> list[str]:
-    """Return the texts of a content: of its parts, of a string, or none."""
+    """Return the string itself, or the texts of the parts; no texts for null."""
     if isinstance(content, str):
         return [content]
 

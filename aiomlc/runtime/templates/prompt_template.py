@@ -79,8 +79,8 @@ class PromptTemplate(Protocol):
 def load_prompt_template(files: ConfigFiles, vocab_size: int) -> PromptTemplate | None:
     """Return the chat template of a model directory, or None if it has none.
 
-    The template is the Jinja template, or the `conv_template` of `mlc-chat-config.json`: an object,
-    or the name of a registered template. If there are both, the `conv_template` is used only if
+    It is a Jinja template, or the `conv_template` of `mlc-chat-config.json`, which is an object or
+    the name of a registered template. If there are both, the `conv_template` is used only if
     the user has changed it, and the log gives the choice and its reason.
 
     Args:

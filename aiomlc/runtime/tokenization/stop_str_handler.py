@@ -72,7 +72,7 @@ class StopStrHandler:
         return min(ends)[1] if ends else None
 
     def _num_pending(self) -> int:
-        """Return the length of the longest end of the text that a stop string may start with."""
+        """Return the length of the longest suffix of the text that is a prefix of a stop string."""
         return max((_overlap(self._text, stop) for stop in self._stops), default=0)
 
     def _release(self, length: int) -> list[int]:

@@ -153,7 +153,7 @@ struct Quantizer {
       best.levels[k] = static_cast<float>(group->values[k] - kZero);
     }
     best.Evaluate(target);
-    // There is a level more on one side of zero, which the largest weight gets.
+    // One side of zero has one level more than the other: the side of the largest weight.
     const auto [low, high] = std::minmax_element(weights, weights + kSize);
     const float largest = *high < -*low ? *low : *high;
     for (int step = 0; step < kSteps; ++step) {
