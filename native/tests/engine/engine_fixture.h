@@ -33,6 +33,7 @@ class EngineTest : public ::testing::Test {
   static Vocabulary Letters() { return LetterVocabulary(26, {"\xc3", "\xa9", "", "ST", "OP"}); }
 
   void Open(FakeModel::Sizes sizes, EngineOptions options = {}) {
+    engine_.reset();  // It uses the model.
     model_ = std::make_unique<FakeModel>(sizes);
     engine_ = std::make_unique<Engine>(model_.get(), Letters(), options);
   }

@@ -22,6 +22,7 @@ class EngineLimits : public ::testing::Test {
  protected:
   void Open(FakeModel::Sizes sizes, EngineOptions options = {}) {
     options.now = [this] { return now_; };
+    engine_.reset();  // It uses the model.
     model_ = std::make_unique<FakeModel>(sizes);
     engine_ = std::make_unique<Engine>(model_.get(), Vocabulary(), options);
   }

@@ -38,7 +38,7 @@ def core(open_tiny: Callable[..., NativeModel]) -> Iterator[NativeCore]:
         (PromptPiece(1, DIGEST, ROWS[0]), r"prompt\.pieces\[0\]\.rows must be a contiguous"),
         (PromptPiece(1, DIGEST, ROWS.T), r"prompt\.pieces\[0\]\.rows must be a contiguous"),
         (
-            PromptPiece(1, DIGEST, np.zeros((2, 8), np.float64)),  # type: ignore[arg-type]
+            PromptPiece(1, DIGEST, np.zeros((2, 8), np.float64)),
             r"prompt\.pieces\[0\]\.rows must be a contiguous float32",
         ),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.cli.chat import session as chat_session
 from aiomlc.errors import EngineDeadError
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.sampling_params import SequenceOptions
 from aiomlc.testing import FakeCore
 from tests.unit.cli.scene import FakeTerminal, make_scene
@@ -77,8 +77,8 @@ def test_ctrl_c_before_the_first_token_removes_the_question(
     core = FakeCore(["abc"], hand_stepped=True)
     submit = core.submit
 
-    def submit_and_interrupt(prompt_ids: Sequence[int], options: SequenceOptions) -> int:
-        sequence_id = submit(prompt_ids, options)
+    def submit_and_interrupt(prompt: Prompt, options: SequenceOptions) -> int:
+        sequence_id = submit(prompt, options)
         os.kill(os.getpid(), signal.SIGINT)
         return sequence_id
 

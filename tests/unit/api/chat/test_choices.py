@@ -139,10 +139,10 @@ async def test_a_rejected_choice_cancels_the_choices_before_it(
     core = FakeCore(["a"], hand_stepped=True)
     submit = core.submit
 
-    def reject_the_third(prompt_ids: Sequence[int], options: SequenceOptions) -> int:
+    def reject_the_third(prompt: Prompt, options: SequenceOptions) -> int:
         if len(core.prompts) == 2:
             raise EngineClosedError("closed meanwhile")
-        return submit(prompt_ids, options)
+        return submit(prompt, options)
 
     monkeypatch.setattr(core, "submit", reject_the_third)
     async with EngineClient(core) as engine:
