@@ -7,7 +7,7 @@ __all__ = ("EngineCollector", "engine_families", "prometheus_text", "to_text", "
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
@@ -15,12 +15,13 @@ from prometheus_client.registry import Collector
 
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
-from aiomlc.runtime.engine.statistics import Histogram
+from aiomlc.runtime.engine.statistics import DecodeSteps, DraftPosition, Histogram
 from aiomlc.validation.arguments import check_type
 from aiomlc.validation.json_values import safe_repr
 
 _LABEL_NAME = re.compile(r"(?!le$)[a-zA-Z_][a-zA-Z0-9_]*")  # `le` is that of histograms' buckets.
 _PREFIX = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_Table: TypeAlias = tuple[tuple[str, str, str], ...]
 # In each table: the metric's name, the field of `CoreStatistics`, the help text.
 _COUNTERS = (
     ("prompt_tokens_total", "prompt_tokens", "Tokens of all prompts."),
@@ -68,6 +69,68 @@ _HISTOGRAMS = (
 )
 _Labels: TypeAlias = dict[str, str]
 _Sources: TypeAlias = Sequence[tuple[_Labels, CoreStatistics]]
+#: The samples of one value: the end of the name, the labels, the number.
+_Samples: TypeAlias = Iterator[tuple[str, _Labels, float]]
+
+
+def _one(value: float) -> _Samples:
+    yield "", {}, value
+
+
+def _is_set(value: str | None) -> _Samples:
+    yield "", {}, value is not None
+
+
+def _by_reason(finished: Mapping[str, int]) -> _Samples:
+    for reason, count in finished.items():
+        yield "", {"finish_reason": reason}, count
+
+
+def _by_place(counts: Iterable[int]) -> _Samples:
+    for number, count in enumerate(counts, start=1):
+        yield "", {"place": str(number)}, count
+
+
+def _drafted(positions: Sequence[DraftPosition]) -> _Samples:
+    return _by_place(position.proposed for position in positions)
+
+
+def _accepted(positions: Sequence[DraftPosition]) -> _Samples:
+    return _by_place(position.accepted for position in positions)
+
+
+def _summary(steps: Mapping[int, DecodeSteps]) -> _Samples:
+    for size, (count, seconds) in steps.items():
+        yield "_sum", {"batch_size": str(size)}, seconds
+        yield "_count", {"batch_size": str(size)}, count
+
+
+def _histogram(histogram: Histogram) -> _Samples:
+    bounds = [*(repr(bound).removesuffix(".0") for bound in histogram.bounds), "+Inf"]
+    for bound, count in zip(bounds, accumulate(histogram.counts or (0,)), strict=True):
+        yield "_bucket", {"le": bound}, count
+
+    yield "_sum", {}, histogram.sum
+    yield "_count", {}, histogram.count
+
+
+_FINISHED = "Finished sequences, by finish reason."
+_FAILED = "1 if a failure has disabled speculative decoding."
+_PLACES = "tokens, by position in the draft."
+_GROUPS: tuple[tuple[str, Callable[[Any], _Samples], _Table], ...] = (
+    ("counter", _one, _COUNTERS),
+    ("gauge", _one, _GAUGES),
+    ("counter", _by_reason, (("requests_finished_total", "finished", _FINISHED),)),
+    ("gauge", _is_set, (("speculation_failed", "speculation_failure", _FAILED),)),
+    ("counter", _drafted, (("draft_place_tokens_total", "draft_positions", f"Draft {_PLACES}"),)),
+    (
+        "counter",
+        _accepted,
+        (("accepted_place_tokens_total", "draft_positions", f"Accepted {_PLACES}"),),
+    ),
+    ("summary", _summary, _SUMMARIES),
+    ("histogram", _histogram, _HISTOGRAMS),
+)
 
 
 @final
@@ -137,18 +200,14 @@ def engine_families(sources: _Sources, prefix: str = "aiomlc_") -> Iterator[Metr
         sources: The labels of each engine, and its statistics.
         prefix: The prefix of every metric's name.
     """
-    for kind, table in (("counter", _COUNTERS), ("gauge", _GAUGES)):
+    for kind, samples, table in _GROUPS:
         for name, field, help_text in table:
             family = _family(prefix + name, kind, help_text)
             for labels, statistics in sources:
-                family.add_sample(prefix + name, labels, getattr(statistics, field))
+                for suffix, own, value in samples(getattr(statistics, field)):
+                    family.add_sample(f"{prefix}{name}{suffix}", {**labels, **own}, value)
 
             yield family
-
-    yield _finished_requests(sources, prefix)
-    yield from _speculation(sources, prefix)
-    yield from _summaries(sources, prefix)
-    yield from _histograms(sources, prefix)
 
 
 def untyped_families(metrics: Iterable[tuple[str, float]]) -> Iterable[Metric]:
@@ -177,63 +236,6 @@ class _Collected(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._families
-
-
-def _finished_requests(sources: _Sources, prefix: str) -> Metric:
-    name = f"{prefix}requests_finished_total"
-    family = _family(name, "counter", "Finished sequences, by finish reason.")
-    for labels, statistics in sources:
-        for reason, count in statistics.finished.items():
-            family.add_sample(name, {**labels, "finish_reason": reason}, count)
-
-    return family
-
-
-def _speculation(sources: _Sources, prefix: str) -> Iterator[Metric]:
-    name = f"{prefix}speculation_failed"
-    family = _family(name, "gauge", "1 if a failure has disabled speculative decoding.")
-    for labels, statistics in sources:
-        family.add_sample(name, labels, statistics.speculation_failure is not None)
-
-    yield family
-    for kind, field in (("draft", "proposed"), ("accepted", "accepted")):
-        name = f"{prefix}{kind}_place_tokens_total"
-        help_text = f"{kind.capitalize()} tokens, by position in the draft."
-        family = _family(name, "counter", help_text)
-        for labels, statistics in sources:
-            for number, position in enumerate(statistics.draft_positions, start=1):
-                place = {**labels, "place": str(number)}
-                family.add_sample(name, place, getattr(position, field))
-
-        yield family
-
-
-def _summaries(sources: _Sources, prefix: str) -> Iterator[Metric]:
-    for name, field, help_text in _SUMMARIES:
-        family = _family(prefix + name, "summary", help_text)
-        for labels, statistics in sources:
-            for size, (count, seconds) in getattr(statistics, field).items():
-                size_labels = {**labels, "batch_size": str(size)}
-                family.add_sample(f"{family.name}_sum", size_labels, seconds)
-                family.add_sample(f"{family.name}_count", size_labels, count)
-
-        yield family
-
-
-def _histograms(sources: _Sources, prefix: str) -> Iterator[Metric]:
-    for name, field, help_text in _HISTOGRAMS:
-        family = _family(prefix + name, "histogram", help_text)
-        for labels, statistics in sources:
-            histogram: Histogram = getattr(statistics, field)
-            bounds = [*map(repr, histogram.bounds), "+Inf"]
-            for bound, count in zip(bounds, accumulate(histogram.counts or (0,)), strict=True):
-                le = bound.removesuffix(".0")
-                family.add_sample(f"{family.name}_bucket", {**labels, "le": le}, count)
-
-            family.add_sample(f"{family.name}_sum", labels, histogram.sum)
-            family.add_sample(f"{family.name}_count", labels, histogram.count)
-
-        yield family
 
 
 def _family(name: str, kind: str, help_text: str) -> Metric:
