@@ -21,7 +21,9 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     ParseStep,
     PartialCall,
     ToolSchema,
+    ToolSyntax,
     dump_arguments,
+    object_rule,
 )
 
 # The key order of well-formed calls: after this header the arguments can be streamed.
@@ -31,7 +33,7 @@ _HEADER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class JsonCalls:
+class JsonCalls(ToolSyntax):
     """`{"name": "f", "arguments": {...}}`; the string fields define the generated layout."""
 
     delimiters: str = ""
@@ -50,10 +52,6 @@ class JsonCalls:
     def allows_multiple(self) -> bool:
         return True
 
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return ()
-
     def create_parser(self, position: int, context: CallContext) -> _CallParser:
         return _CallParser(position, context, self.ignored)
 
@@ -63,7 +61,7 @@ class JsonCalls:
         rules = [
             rule for number, tool in enumerate(tools) for rule in self._tool_rules(number, tool)
         ]
-        rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
+        rules.append(object_rule(tools))
         is_list = allow_parallel and self.separator
         more = f"({literal(self.separator)} object)*" if is_list else ""
         rules.append(f"body: {literal(self.prefix)} object {more} {literal(self.suffix)}")

@@ -18,6 +18,8 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     ParseStep,
     PartialCall,
     ToolSchema,
+    ToolSyntax,
+    object_rule,
 )
 
 # The length limit bounds the rescanning of text in which a name never ends.
@@ -26,7 +28,7 @@ _SPACE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class NamedJsonCalls:
+class NamedJsonCalls(ToolSyntax):
     """`name <marker> {...}`, optionally with a call id between the name and the arguments."""
 
     arguments_marker: str  #: Between the name (or the id) and the arguments.
@@ -37,10 +39,6 @@ class NamedJsonCalls:
     separator: str = ""
     allows_multiple: bool = False
     markers: tuple[str, ...] = ()
-
-    @property
-    def delimiters(self) -> str:
-        return ""
 
     def create_parser(self, position: int, context: CallContext) -> _CallParser:
         return _CallParser(self, position, context)
@@ -56,7 +54,7 @@ class NamedJsonCalls:
             tail = literal(self.arguments_end + self.call_suffix)
             rules.append(f"object_{number}: {head} arguments_{number} {tail}")
 
-        rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
+        rules.append(object_rule(tools))
         id_rule = f"({literal(self.id_marker)} /[a-zA-Z0-9]{{9}}/)?" if self.id_marker else '""'
         is_list = allow_parallel and self.allows_multiple
         more = f"({literal(self.separator)} object)*" if is_list else ""

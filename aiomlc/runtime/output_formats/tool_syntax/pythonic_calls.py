@@ -20,7 +20,9 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     NotACall,
     ParseStep,
     ToolSchema,
+    ToolSyntax,
     dump_arguments,
+    object_rule,
 )
 
 _HEAD = re.compile(r"\s*[^\W\d][\w.]{0,127}\s*\(")
@@ -39,7 +41,7 @@ _JSON_CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 @dataclass(frozen=True, slots=True)
-class PythonicCalls:
+class PythonicCalls(ToolSyntax):
     """`[f(a=1, b="x"), g()]`, or a single call without the brackets."""
 
     is_list: bool = True  #: Whether the calls are enclosed in brackets.
@@ -47,18 +49,6 @@ class PythonicCalls:
     @property
     def call_prefix(self) -> str:
         return "[" if self.is_list else ""
-
-    @property
-    def delimiters(self) -> str:
-        return ""
-
-    @property
-    def allows_multiple(self) -> bool:
-        return False
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return ()
 
     def create_parser(self, position: int, context: CallContext) -> _CallParser:
         del context
@@ -72,7 +62,7 @@ class PythonicCalls:
             call, call_rules = PythonicRules(f"c{number}", tool, literal).call()
             rules += [*call_rules, f"object_{number}: {call}"]
 
-        rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
+        rules.append(object_rule(tools))
         if not self.is_list:
             return [*rules, "body: object"]
 

@@ -15,9 +15,11 @@ __all__ = (
     "ToolSchema",
     "ToolSyntax",
     "dump_arguments",
+    "object_rule",
 )
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -98,33 +100,36 @@ class FinalizableParser(CallParser, Protocol):
         ...
 
 
-class ToolSyntax(Protocol):
+class ToolSyntax(ABC):
     """The syntax of the calls between the markers of a tool format."""
+
+    __slots__ = ()
 
     @property
     def call_prefix(self) -> str:
         """The text that starts every call; empty if a call starts with the function's name."""
-        ...
+        return ""
 
     @property
     def delimiters(self) -> str:
         """Characters that are skipped around calls, in addition to whitespace."""
-        ...
+        return ""
 
     @property
     def allows_multiple(self) -> bool:
         """Whether several calls, parsed one by one, may share a pair of markers."""
-        ...
+        return False
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Strings within calls that may be special tokens of a vocabulary."""
-        ...
+        return ()
 
+    @abstractmethod
     def create_parser(self, position: int, context: CallContext) -> CallParser:
         """Return a parser of the call that starts at index `position` of the text."""
-        ...
 
+    @abstractmethod
     def grammar_rules(
         self, tools: Sequence[ToolSchema], literal: Callable[[str], str], *, allow_parallel: bool
     ) -> list[str]:
@@ -138,11 +143,15 @@ class ToolSyntax(Protocol):
         Raises:
             BadRequestError: If the syntax or a schema cannot be expressed as a grammar.
         """
-        ...
 
+    @abstractmethod
     def render(self, calls: Sequence[HistoryCall]) -> list[str]:
         """Return calls as the model generates them, one string for each pair of markers."""
-        ...
+
+
+def object_rule(tools: Sequence[ToolSchema]) -> str:
+    """Return the Lark rule `object`: a call of any function, by its rule `object_{index}`."""
+    return "object: " + " | ".join(f"object_{number}" for number in range(len(tools)))
 
 
 def dump_arguments(arguments: Mapping[str, Any]) -> str:

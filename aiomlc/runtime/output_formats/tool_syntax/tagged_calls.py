@@ -18,7 +18,9 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     NotACall,
     ParseStep,
     ToolSchema,
+    ToolSyntax,
     dump_arguments,
+    object_rule,
 )
 from aiomlc.runtime.output_formats.tool_syntax.tagged_rules import ArgumentLayout, TaggedRules
 from aiomlc.runtime.output_formats.tool_syntax.typed_value import parse_value, schema_of
@@ -33,7 +35,7 @@ _Steps = Generator[None, None, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class TaggedCalls:
+class TaggedCalls(ToolSyntax):
     """A function name, then tags around the key and the value of each argument."""
 
     key_start: str
@@ -47,14 +49,6 @@ class TaggedCalls:
     prefix: str = ""  #: Between the start marker and the call.
     suffix: str = ""  #: Between the call and the end marker.
     markers: tuple[str, ...] = ()
-
-    @property
-    def delimiters(self) -> str:
-        return ""
-
-    @property
-    def allows_multiple(self) -> bool:
-        return False
 
     def create_parser(self, position: int, context: CallContext) -> _CallParser:
         return _CallParser(self, position + len(self.call_prefix), context)
@@ -80,7 +74,7 @@ class TaggedCalls:
             call = f"{head} {arguments} {literal(self.call_suffix)}"
             rules += [*argument_rules, f"object_{number}: {call}"]
 
-        rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
+        rules.append(object_rule(tools))
         return [*rules, f"body: {literal(self.prefix)} object {literal(self.suffix)}"]
 
     def render(self, calls: Sequence[HistoryCall]) -> list[str]:

@@ -19,6 +19,7 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     NotACall,
     ParseStep,
     ToolSchema,
+    ToolSyntax,
     dump_arguments,
 )
 from aiomlc.runtime.output_formats.tool_syntax.typed_value import parse_value, schema_of, types_of
@@ -46,7 +47,7 @@ class RegionEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class TemplatedCalls:
+class TemplatedCalls(ToolSyntax):
     """A region between patterns whose parsed content a template converts to calls."""
 
     start_marker: str  #: The literal prefix of `start_pattern`: the tool format's start marker.
@@ -57,18 +58,6 @@ class TemplatedCalls:
     transform: Any = None
     transform_each: bool = False  #: Whether the content is a list and `transform` is for its items.
     markers: tuple[str, ...] = ()
-
-    @property
-    def call_prefix(self) -> str:
-        return ""
-
-    @property
-    def delimiters(self) -> str:
-        return ""
-
-    @property
-    def allows_multiple(self) -> bool:
-        return False
 
     def create_parser(self, position: int, context: CallContext) -> _RegionParser:
         return _RegionParser(self, position, context)
