@@ -34,9 +34,11 @@ PENDING = (
     "docs/design.md",
 )
 
-_CLAUSE = re.compile(r"(What|How|Where|Which|That of|Those of)\b")
+_CLAUSE = re.compile(r"(What|How|Where|Which|(?:That|Those) (?:of|whose))\b")
 _ANYWHERE = {
-    "name the subject instead of 'That of'": re.compile(r"(?:^|[.:;!?] )(?:That|Those) of\b"),
+    "name the subject instead of 'That of'": re.compile(
+        r"(?:^|[.:;!?] )(?:That|Those) (?:of|whose)\b"
+    ),
     "say both ways, or 'conversely'": re.compile(r"\bother way (?:round|around)\b"),
     "three 'of' in one phrase": re.compile(
         r"\bof(?: [^\s.,;:()\[\]|]+){1,3} of(?: [^\s.,;:()\[\]|]+){1,3} of\b"

@@ -22,7 +22,7 @@ import orjson
 from aiomlc.validation.json_values import safe_repr
 
 URLS: Final = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
-#: The code of the error of a request whose `custom_id` an earlier request has.
+#: The error code of a request that repeats the `custom_id` of an earlier one.
 DUPLICATE: Final = "duplicate_custom_id"
 
 _BEGINNING = b'{"id":"batch_req_'

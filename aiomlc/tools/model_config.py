@@ -25,9 +25,9 @@ _OMITTED: Final = frozenset(
 # Model types for which MLC LLM has a window in place of a context length.
 _WINDOW_ONLY: Final = ("mistral",)
 _MISTRAL_SINKS: Final = 4  # What MLC LLM writes; it rejects -1 for Mistral also without a window.
-# Those whose windows are in `sliding_window`, beside a `sliding_window_size` of -1.
+# Model types with windows in `sliding_window`, beside a `sliding_window_size` of -1.
 _INTERLEAVED: Final = ("gemma2", "gemma3", "gemma3_text")
-# Those whose fields MLC LLM nests in `text_config`.
+# Model types with fields that MLC LLM nests in `text_config`.
 _NESTED: Final = ("gemma3", "gemma3_text")
 # Fields that MLC LLM requires and that Hugging Face may omit, by model type.
 _REQUIRED: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -43,7 +43,7 @@ _MLC_CONFIG: Final = "mlc-chat-config.json"
 
 # Model types whose tensors are stored differently by MLC LLM, and cannot be read back here.
 _UNSUPPORTED = ("cohere", "nemotron")
-# Those whose output head is stored even if it equals the embedding.
+# Model types whose output head is stored even if it equals the embedding.
 _ALWAYS_WITH_HEAD = ("starcoder2",)
 _AWQ_GROUP: Final = 128
 _NEEDED: Final = MappingProxyType(

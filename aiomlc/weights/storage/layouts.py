@@ -30,7 +30,7 @@ class SourceLayouts:
     """The layouts of a source's matrices, by the graph's names."""
 
     formats: dict[str, Layout]  #: Of every matrix.
-    ordered: frozenset[str]  #: Those whose columns have another order than their inputs.
+    ordered: frozenset[str]  #: Matrices with columns in another order than their inputs.
 
 
 def source_layouts(

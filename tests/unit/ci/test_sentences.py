@@ -48,6 +48,7 @@ WAY, CHAIN = "say both ways, or 'conversely'", "three 'of' in one phrase"
         ("a.h", "int x;  //!< What it is.", [(1, CLAUSE)]),
         ("a.cc", "// The end of the rows\n// of the parts of it.", [(1, CHAIN)]),
         ("a.md", "# Rows\n\n- one\n- the end of the rows of the parts of it\n", [(4, CHAIN)]),
+        ("a.py", "# Those whose rows end.", [(1, THAT_OF)]),
         ("a.md", "A file. Those of\nothers differ.\n", [(1, THAT_OF)]),
         ("a.md", "```text\nend\n```\n\nThose of others.\n", [(5, THAT_OF)]),
     ],
