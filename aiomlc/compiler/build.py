@@ -73,18 +73,19 @@ def library_metadata(
 ) -> LibraryMetadata:
     """Return the metadata that a loader reads; `graph_names` orders the packed parameters."""
     cache = backend_of(job.device).kv_cache(quantization, job.kv_cache_dtype)
+    shape = config.cache_shape
     return {
         "model_type": config.model_type,
         "quantization": quantization.name,
         "vocab_size": config.vocab_size,
         "context_window_size": config.context_window_size,
         "hidden_size": config.hidden_size,
-        "num_hidden_layers": config.num_hidden_layers,
-        "num_attention_heads": config.num_attention_heads,
-        "num_key_value_heads": config.num_key_value_heads,
-        "head_dim": config.head_dim,
+        "num_hidden_layers": shape.num_layers,
+        "num_attention_heads": shape.num_heads,
+        "num_key_value_heads": shape.num_kv_heads,
+        "head_dim": shape.head_dim,
         "kv_dtype": cache.dtype,
-        "kv_row_size": cache.row_size(config.head_dim),
+        "kv_row_size": cache.row_size(shape.head_dim),
         "page_size": PAGE_SIZE,
         "prefill_chunk_size": job.prefill_chunk_size,
         "max_batch_size": job.max_batch_size,

@@ -12,19 +12,14 @@ __all__ = (
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from aiomlc.config import KVCacheType
-from aiomlc.models import (
-    DecoderConfig,
-    DecoderTraits,
-    EncoderConfig,
-    ExpertsConfig,
-    ModelConfig,
-    RopeConfig,
-)
-from aiomlc.models.config.json_form import lists_to_tuples
+from aiomlc.models import ModelConfig
 from aiomlc.models.parameters.packed_layout import Layout
 
 LibraryMetadata = Mapping[str, Any]
@@ -51,29 +46,15 @@ class CompileJob:
         """Return the job as JSON values."""
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> CompileJob:
         """Read what `as_json` returned."""
-        config, layouts = _config(values["config"]), lists_to_tuples(values["layouts"])
-        return cls(**{**lists_to_tuples(values), "config": config, "layouts": layouts})
+        return _reader().validate_python(values)
 
 
-def _config(values: Mapping[str, Any]) -> ModelConfig:
-    if "rope" not in values:
-        return EncoderConfig(**values)
-
-    experts = values["experts"]
-    nested = {
-        "traits": DecoderTraits(**lists_to_tuples(values["traits"])),
-        "rope": _rope(values["rope"]),
-        "layer_ropes": tuple(rope and _rope(rope) for rope in values["layer_ropes"]),
-        "experts": None if experts is None else ExpertsConfig(**lists_to_tuples(experts)),
-    }
-    return DecoderConfig(**{**lists_to_tuples(values), **nested})
-
-
-def _rope(values: Mapping[str, Any]) -> RopeConfig:
-    return RopeConfig(**lists_to_tuples(values))
+@cache
+def _reader() -> TypeAdapter[CompileJob]:
+    return TypeAdapter(CompileJob)
 
 
 @dataclass(frozen=True, slots=True)

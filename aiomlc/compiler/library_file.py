@@ -163,12 +163,22 @@ def _digest(data: bytes) -> str:
 
 
 def _differences(found: object, expected: object, name: str = "") -> Iterator[str]:
-    """Yield a description of each field that differs."""
+    """Yield a description of each field that differs.
+
+    Of a list, the first items that differ stand for all: layers mostly differ in the same fields.
+    """
+    if found == expected:
+        return
+
     if isinstance(found, Mapping) and isinstance(expected, Mapping):
         for key in sorted({*found, *expected}):
             inner = f"{name}.{key}" if name else str(key)
             yield from _differences(found.get(key, _MISSING), expected.get(key, _MISSING), inner)
-    elif found != expected:
+    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        pairs = enumerate(zip(found, expected, strict=True))
+        index, (one, other) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+        yield from _differences(one, other, f"{name}[{index}]")
+    else:
         yield f"{name} is {safe_repr(found)} in the library and must be {safe_repr(expected)}"
 
 

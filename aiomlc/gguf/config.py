@@ -47,7 +47,7 @@ def config_fields(model: GGUFModel) -> ModelConfigFields:
     """Return the fields that a family's reader of Hugging Face configs expects.
 
     They give the same decoder as the original `config.json`, except for the order of rows and the
-    offset of norms (`aiomlc/models/config/gguf_layout.py`).
+    offset of norms (`aiomlc/models/config/checkpoint.py`).
 
     Raises:
         ModelLoadError: If the architecture is unknown, or a key is missing or invalid.

@@ -5,9 +5,9 @@ Importing this package does not import tvm; only the modules of `graph` do.
 
 from __future__ import annotations
 
-from aiomlc.models.config.decoder import DecoderConfig, DecoderTraits
+from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import EncoderConfig
-from aiomlc.models.config.moe import ExpertsConfig
+from aiomlc.models.config.layers import AttentionConfig, ExpertsConfig, LayerConfig, MlpConfig
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.encoder import encoder_parameters
@@ -17,16 +17,19 @@ from aiomlc.models.registry import (
     ModelConfig,
     ModelDescription,
     describe_model,
+    model_parameters,
     read_description,
     with_own_head,
 )
 
 __all__ = (
     "MODEL_TYPES",
+    "AttentionConfig",
     "DecoderConfig",
-    "DecoderTraits",
     "EncoderConfig",
     "ExpertsConfig",
+    "LayerConfig",
+    "MlpConfig",
     "ModelConfig",
     "ModelDescription",
     "Parameter",
@@ -34,6 +37,7 @@ __all__ = (
     "decoder_parameters",
     "describe_model",
     "encoder_parameters",
+    "model_parameters",
     "read_description",
     "with_own_head",
 )

@@ -7,6 +7,7 @@ __all__ = (
     "ModelConfig",
     "ModelDescription",
     "describe_model",
+    "model_parameters",
     "read_description",
     "with_own_head",
 )
@@ -23,7 +24,6 @@ from aiomlc.gguf.model import read_gguf
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import EncoderConfig
 from aiomlc.models.config.fields import Fields, quote
-from aiomlc.models.config.gguf_layout import with_gguf_layout
 from aiomlc.models.config.output_head import has_own_head
 from aiomlc.models.families import (
     bert,
@@ -57,6 +57,9 @@ from aiomlc.models.families import (
     stablelm,
     starcoder2,
 )
+from aiomlc.models.parameters.decoder import decoder_parameters
+from aiomlc.models.parameters.encoder import encoder_parameters
+from aiomlc.models.parameters.parameter import Parameter
 from aiomlc.models.parameters.tensor_names import hf_name
 from aiomlc.validation.model_files import load_errors
 from aiomlc.validation.model_formats import describe_unsupported
@@ -114,6 +117,15 @@ class ModelDescription:
     quantization: str | None  #: Of the weights of an MLC directory; None for Hugging Face.
 
 
+def model_parameters(config: ModelConfig) -> tuple[Parameter, ...]:
+    """Return every parameter of a model, under the graph's names (a matrix without `.weight`)."""
+    match config:
+        case DecoderConfig():
+            return decoder_parameters(config)
+        case EncoderConfig():
+            return encoder_parameters(config)
+
+
 def read_description(model: Path) -> ModelDescription:
     """Return the description of a model directory or a GGUF file, as `describe_model`."""
     return describe_model(ConfigFiles(model))
@@ -168,7 +180,8 @@ def _read_gguf_description(path: Path) -> ModelDescription:
     fields = Fields(config.values, path, names=config.names, tensors=config.tensors)
     model = _parse(fields, fields)
     assert isinstance(model, DecoderConfig), "no encoder is among the architectures of GGUF"
-    return ModelDescription(with_gguf_layout(model), path, None)
+    layout = model.checkpoint.in_gguf(model.model_type)
+    return ModelDescription(replace(model, checkpoint=layout), path, None)
 
 
 def _parse(fields: Fields, config: Fields) -> ModelConfig:

@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.gguf.directory import ConfigFiles
-from aiomlc.models import EncoderConfig, ModelConfig
+from aiomlc.models import ModelConfig
 from aiomlc.runtime.embedding.pooling import read_sentence_config
 from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.templates.registry import get_conversation_template
@@ -206,7 +206,7 @@ class _Generator:
         return values
 
     def _task(self, config: ModelConfig) -> dict[str, Any]:
-        if not isinstance(config, EncoderConfig):
+        if config.kind == "decoder":
             return {"model_task": "chat", "embedding_metadata": None}
 
         settings = read_sentence_config(ConfigFiles(self._directory), "cls")  # As MLC LLM writes.

@@ -71,7 +71,7 @@ def mlc_sizes(config: ModelConfig, overrides: SizeOverrides) -> dict[str, int]:
         context, windows, sinks = config.num_positions, set[int](), 0
     else:
         context, windows = config.context_window_size, set(config.windows)
-        sinks = config.attention_sinks
+        sinks = max(layer.sinks for layer in config.attention)
     window = _chosen(overrides.sliding_window_size, max(windows) if len(windows) == 1 else -1)
     if overrides.context_window_size is None and window > 0 and config.model_type in _WINDOW_ONLY:
         context = -1
@@ -129,11 +129,11 @@ def _decoder_fields(fields: Mapping[str, Any], config: DecoderConfig) -> dict[st
     derived: dict[str, Any] = {
         **{k: v for k, v in _REQUIRED.get(config.model_type, {}).items() if k not in fields},
         "vocab_size": config.vocab_size,
-        "num_key_value_heads": config.num_key_value_heads,
-        "head_dim": config.head_dim,
+        "num_key_value_heads": config.cache_shape.num_kv_heads,
+        "head_dim": config.cache_shape.head_dim,
     }
     name = "rope_theta" if config.model_type in _OWN_ROPE_FIELD else "position_embedding_base"
-    derived[name] = config.rope.theta
+    derived[name] = config.rope_theta
     if fields.get("tie_word_embeddings") is not False and not config.tie_word_embeddings:
         derived["tie_word_embeddings"] = False  # The head is in the weights.
     quantization = fields.get("quantization_config")

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from aiomlc.errors import BadRequestError
-from aiomlc.models import DecoderConfig, ModelConfig, Parameter
+from aiomlc.models import ModelConfig, Parameter
 from aiomlc.models.parameters.parameter import source_runs
 from aiomlc.tools.kept_tensors import kept_tensors
 from aiomlc.tools.mlc_format import MLCFormat, ModelDtype
@@ -56,7 +56,7 @@ def _tensors(
     parameter: Parameter, config: ModelConfig, source: Source, mlc_format: MLCFormat
 ) -> Iterator[OutputTensor]:
     if mlc_format.source_method is not None and _is_layer(parameter):
-        yield from kept_tensors(parameter, source, mlc_format, _num_experts(parameter, config))
+        yield from kept_tensors(parameter, source, mlc_format, parameter.num_experts)
         return
 
     is_fused = parameter.fused_source in source.tensors
@@ -92,7 +92,7 @@ def _tensor(
 
     storage = _storage(parameter, mlc_format)
     is_embedding = parameter.name.startswith(_EMBEDDINGS)
-    experts = _num_experts(parameter, config)
+    experts = parameter.num_experts
     if experts:
         _check_experts(mlc_format)
     return OutputTensor(
@@ -123,16 +123,6 @@ def _is_layer(parameter: Parameter) -> bool:
     """Return whether AWQ and FP8 checkpoints have quantized the matrix."""
     is_float = parameter.keep_float32 or _is_vocabulary(parameter)
     return parameter.kind == "matrix" and not is_float
-
-
-def _num_experts(parameter: Parameter, config: ModelConfig) -> int:
-    """Return the experts whose matrices the parameter has, 0 if it is another one."""
-    if not parameter.fused_source or parameter.keep_float32:
-        return 0
-
-    assert isinstance(config, DecoderConfig)
-    assert config.experts is not None
-    return config.experts.count
 
 
 def _check_experts(mlc_format: MLCFormat) -> None:

@@ -25,8 +25,7 @@ from aiomlc.models import (
     EncoderConfig,
     ModelConfig,
     Parameter,
-    decoder_parameters,
-    encoder_parameters,
+    model_parameters,
     with_own_head,
 )
 from aiomlc.models.config.fields import Fields
@@ -159,13 +158,14 @@ def _mismatch(stored: StoredQuantization | None, method: str) -> str:
 
 
 def _parameters(config: ModelConfig) -> Sequence[Parameter]:
-    if isinstance(config, EncoderConfig):
-        return encoder_parameters(config)
+    if (
+        isinstance(config, EncoderConfig)
+        or not config.tie_word_embeddings
+        or config.model_type not in _ALWAYS_WITH_HEAD
+    ):
+        return model_parameters(config)
 
-    if config.model_type not in _ALWAYS_WITH_HEAD or not config.tie_word_embeddings:
-        return decoder_parameters(config)
-
-    embedding, *others, head = decoder_parameters(replace(config, tie_word_embeddings=False))
+    embedding, *others, head = model_parameters(replace(config, tie_word_embeddings=False))
     return (replace(head, sources=embedding.sources), embedding, *others)
 
 

@@ -162,7 +162,7 @@ def _add() -> tuple[Any, list[Array]]:
 
 
 def _experts() -> tuple[Any, list[Array]]:
-    from aiomlc.models.config.moe import ExpertsConfig
+    from aiomlc.models.config.layers import ExpertsConfig
     from aiomlc.models.graph.module import Module
     from aiomlc.models.graph.moe import SparseMlp
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from aiomlc.config import ECHO, EngineConfig
 from aiomlc.errors import BadRequestError
-from aiomlc.models import EncoderConfig, ModelConfig, describe_model
+from aiomlc.models import ModelConfig, describe_model
 from aiomlc.runtime.mock.model import echo_model
 from aiomlc.runtime.templates.prompt_template import PromptTemplate, load_prompt_template
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
@@ -70,7 +70,7 @@ class ModelFiles:
     @cached_property
     def chat_template(self) -> PromptTemplate | None:
         """The chat template; None for an encoder."""
-        if isinstance(self._model, EncoderConfig):
+        if self._model.kind == "encoder":
             return None
 
         return load_prompt_template(self._directory.files, self._model.vocab_size)
@@ -99,7 +99,7 @@ class ModelFiles:
         return describe_model(self._directory.files).config
 
     def _check_decoder(self) -> None:
-        if isinstance(self._model, EncoderConfig):
+        if self._model.kind == "encoder":
             raise BadRequestError(ENCODER_MESSAGE, param="model")
 
 

@@ -33,15 +33,12 @@ def summarize_model(directory: ModelDirectory) -> dict[str, Any]:
     """
     facts = ModelFacts(directory)
     config = facts.config
-    if isinstance(config, DecoderConfig):
-        kind, text = config.model_type, _text_properties(facts, config)
-    else:
-        kind, text = "encoder", {}
+    text = _text_properties(facts, config) if config.kind == "decoder" else {}
     sizes = [math.prod(each.shape) for each in facts.parameters if each.kind != "order"]
     return {
         "name": directory.name,
         "path": str(directory.path),
-        "model_type": kind,
+        "model_type": config.model_type if text else "encoder",
         "num_parameters": sum(sizes),
         "quantization": facts.quantization.name,
         "license": _license(directory),

@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 __all__ = (
+    "CacheShape",
     "ConfigRules",
     "DecoderConfig",
     "DecoderTraits",
     "NormKind",
-    "NormPlacement",
     "parse_decoder",
 )
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from aiomlc.models.config.activation import Activation, parse_activation
+from aiomlc.models.config.checkpoint import CheckpointLayout, HFQKVLayout
 from aiomlc.models.config.fields import Fields
-from aiomlc.models.config.moe import ExpertsConfig
+from aiomlc.models.config.layers import (
+    AttentionConfig,
+    ExpertsConfig,
+    LayerConfig,
+    MlpConfig,
+    NormPlacement,
+    QKNormKind,
+)
 from aiomlc.models.config.rope import DEFAULT_THETA, RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
 from aiomlc.models.config.sliding_window import (
     HFWindow,
-    limit_windows,
     parse_context,
     parse_sinks,
     parse_windows,
 )
 
 NormKind = Literal["rms", "layer", "layer_without_bias"]
-#: What the norms of a block apply to. `pre`: the inputs of attention and of the feed-forward layer.
-#: `post`: their outputs. `sandwich`: inputs and outputs. `parallel` and `parallel_shared`: both
-#: layers read the same hidden state, through a norm each or through one norm.
-NormPlacement = Literal["pre", "post", "sandwich", "parallel", "parallel_shared"]
-#: Row order of the QKV matrix in a Hugging Face directory. `concatenated`: all queries, then keys,
-#: then values, as in the graph. `per_head`: query, key and value of the first head, then of the
-#: next. `interleaved_rope`: concatenated, but the two dimensions of a rotary pair are neighbors.
-HFQKVLayout = Literal["concatenated", "per_head", "interleaved_rope"]
 
 # Defaults of transformers for an omitted epsilon, where they are not 1e-6 (RMSNorm) or 1e-5
 # (LayerNorm).
@@ -60,17 +59,17 @@ _NORM_EPS: Mapping[str, float] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderTraits:
-    """The traits that distinguish the layers of one family from those of another."""
+    """What a family states about its layers, all of which are alike unless it plans others."""
 
     qkv_name: str = "qkv_proj"  #: MLC's name of the fused QKV matrix.
     hf_fused: tuple[str, ...] = ()  #: Matrices that are also fused in a Hugging Face directory.
     hf_qkv_layout: HFQKVLayout = "concatenated"
+    hf_norm_offset: float = 0.0  #: See `CheckpointLayout`.
     qkv_bias: bool = False
     output_bias: bool = False  #: Whether the output projection of attention has a bias.
     mlp_bias: bool = False
     head_bias: bool = False
-    qk_norm: bool = False
-    qk_norm_full_width: bool = False  #: Whether one norm spans all heads, not each head.
+    qk_norm: QKNormKind = "none"
     norm_kind: NormKind = "rms"
     norm_placement: NormPlacement = "pre"
     gated: bool = True  #: Whether the feed-forward layer has a gate.
@@ -82,49 +81,96 @@ class ConfigRules:
     """How to read the configs of one family: field names, and defaults for omitted fields."""
 
     norm_eps_field: str = "rms_norm_eps"
+    intermediate_size_field: str = "intermediate_size"
     tie_word_embeddings: bool = False  #: Default of `tie_word_embeddings`.
     head_dim: int | None = None  #: Default of `head_dim`; None is `hidden_size / heads`.
     #: Default of `partial_rotary_factor`; None for a family that always rotates the whole head.
     partial_rotary_factor: float | None = None
     rope_theta: float = DEFAULT_THETA  #: Default of `rope_theta`.
+    rope_pads_to_head_dim: bool = False  #: See `RopeConfig.pads_to_head_dim`.
     hf_window: HFWindow = "never"
     #: With `interleaved` windows, every n-th layer has full attention unless the config specifies
     #: the layers.
     full_attention_interval: int = 0
 
 
+class CacheShape(NamedTuple):
+    """The shape of a paged KV cache, in which all layers have the same heads."""
+
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """The sizes and traits that determine a decoder's graph and its parameters."""
+    """The sizes that all layers share, and the plan of each layer: they determine a decoder's graph
+    and its parameters."""
 
+    kind: Literal["decoder"] = "decoder"
     model_type: str
     vocab_size: int
     hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
     context_window_size: int
+    norm_kind: NormKind = "rms"
     norm_eps: float
     tie_word_embeddings: bool
-    traits: DecoderTraits = field(default_factory=DecoderTraits)
-    rope: RopeConfig = field(default_factory=RopeConfig)
-    #: RoPE of each layer, None for a layer without RoPE; empty if all layers have `rope`.
-    layer_ropes: tuple[RopeConfig | None, ...] = ()
+    layers: tuple[LayerConfig, ...]
+    head_bias: bool = False
+    rope_theta: float = DEFAULT_THETA  #: Base of RoPE; layers with windows may have another.
     embedding_scale: float = 1.0  #: Factor on token embeddings.
-    attention_scale: float | None = None  #: Factor on attention scores; None: `head_dim ** -0.5`.
     logit_scale: float = 1.0  #: Factor on logits.
-    #: Attention scores become `cap * tanh(score / cap)`; 0 disables softcapping.
-    attn_logit_softcapping: float = 0.0
-    final_logit_softcapping: float = 0.0  #: The same for logits.
-    #: Added to the norm weights of a Hugging Face directory, which stores them minus this offset.
-    norm_weight_offset: float = 0.0
-    #: Window size of each layer in positions, the current one included; 0 for full attention. Empty
-    #: if no layer has a window.
-    windows: tuple[int, ...] = ()
-    attention_sinks: int = 0  #: First positions of a sequence that stay visible in every window.
-    experts: ExpertsConfig | None = None  #: Replaces the MLP of some layers or all.
+    #: Logits become `cap * tanh(logit / cap)`; 0 disables softcapping.
+    final_logit_softcapping: float = 0.0
+    checkpoint: CheckpointLayout = field(default_factory=CheckpointLayout)
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """The number of layers."""
+        return len(self.layers)
+
+    @property
+    def attention(self) -> tuple[AttentionConfig, ...]:
+        """The layers that have keys and values in the KV cache, in its order."""
+        return tuple(layer.mixer for layer in self.layers)
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """The window of each layer of `attention`; empty if none has one."""
+        windows = tuple(layer.window for layer in self.attention)
+        return windows if any(windows) else ()
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether the model is a mixture of experts."""
+        return any(isinstance(layer.feed_forward, ExpertsConfig) for layer in self.layers)
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """The shape of the KV cache."""
+        first = self.attention[0]
+        shape = first.num_heads, first.num_kv_heads, first.head_dim
+        layers = self.attention
+        assert all((n.num_heads, n.num_kv_heads, n.head_dim) == shape for n in layers)
+        return CacheShape(len(layers), *shape)
+
+    def map_attention(self, change: Callable[[AttentionConfig], AttentionConfig]) -> Self:
+        """Return the config with `change` applied to the attention of every layer."""
+        layers = (replace(layer, mixer=change(layer.mixer)) for layer in self.layers)
+        return replace(self, layers=tuple(layers))
+
+    def with_attention(self, **changes: Any) -> Self:  # noqa: ANN401 - of any field.
+        """Return the config with other values of some fields of `AttentionConfig`."""
+        return self.map_attention(lambda attention: replace(attention, **changes))
+
+    def with_rope(self, rope: RopeConfig | None, chosen: Sequence[bool]) -> Self:
+        """Return the config with another RoPE, or none, in the layers that are chosen."""
+        layers = (
+            replace(layer, mixer=replace(layer.mixer, rope=rope)) if is_chosen else layer
+            for layer, is_chosen in zip(self.layers, chosen, strict=True)
+        )
+        return replace(self, layers=tuple(layers))
 
     def with_window(self, size: int | None, sinks: int | None) -> Self:
         """Return the config with another window in the layers that have one, or in all if none has.
@@ -133,21 +179,27 @@ class DecoderConfig:
             size: The window in positions; None keeps each layer's window, -1 and 0 remove it.
             sinks: The number of attention sinks; None keeps it, -1 and 0 mean no sinks.
         """
-        windows = self.windows
-        if size is not None:
-            is_sliding = windows or (1,) * self.num_hidden_layers
-            resized = tuple(max(0, size) if window else 0 for window in is_sliding)
-            windows = limit_windows(resized, self.context_window_size)
-        new_sinks = self.attention_sinks if sinks is None else max(0, sinks)
-        return replace(self, windows=windows, attention_sinks=new_sinks if windows else 0)
+        is_mixed = bool(self.windows)
+
+        def changed(attention: AttentionConfig) -> AttentionConfig:
+            window = attention.window
+            if size is not None and (window or not is_mixed):
+                window = max(0, size)
+            new_sinks = attention.sinks if sinks is None else max(0, sinks)
+            return attention.with_window(window, new_sinks, self.context_window_size)
+
+        return self.map_attention(changed)
 
     def within(self, tokens: int | None) -> Self:
         """Return the config with RoPE for sequences of at most `tokens` tokens; None keeps it."""
         if tokens is None:
             return self
 
-        layer_ropes = tuple(rope and rope.within(tokens) for rope in self.layer_ropes)
-        return replace(self, rope=self.rope.within(tokens), layer_ropes=layer_ropes)
+        return self.map_attention(
+            lambda attention: replace(
+                attention, rope=attention.rope and attention.rope.within(tokens)
+            )
+        )
 
 
 def parse_decoder(
@@ -169,48 +221,76 @@ def parse_decoder(
     """
     traits = traits or DecoderTraits()
     rules = rules or ConfigRules()
-    heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
-    layers = fields.integer("num_hidden_layers")
-    windows = parse_windows(fields, rules.hf_window, layers, rules.full_attention_interval)
+    num_layers = fields.integer("num_hidden_layers")
+    windows = parse_windows(fields, rules.hf_window, num_layers, rules.full_attention_interval)
     context = parse_context(fields, windows)
-    windows = limit_windows(windows, context)
-    head_dim = _head_dim(fields, hidden, heads, rules.head_dim)
+    attention = _parse_attention(fields, traits, rules, hidden, context)
+    layer = LayerConfig(
+        mixer=attention,
+        feed_forward=_parse_mlp(fields, traits, rules),
+        norm_placement=traits.norm_placement,
+    )
+    sinks = parse_sinks(fields) if any(windows) else 0
+    assert attention.rope is not None
     return DecoderConfig(
         model_type=model_type,
         vocab_size=fields.integer("vocab_size"),
         hidden_size=hidden,
-        intermediate_size=fields.integer("intermediate_size"),
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=_key_value_heads(fields, heads),
-        head_dim=head_dim,
         context_window_size=context,
+        norm_kind=traits.norm_kind,
         norm_eps=fields.number(rules.norm_eps_field, _default_norm_eps(model_type, traits)),
         tie_word_embeddings=fields.boolean("tie_word_embeddings", rules.tie_word_embeddings),
+        layers=tuple(
+            replace(layer, mixer=attention.with_window(window, sinks, context))
+            for window in windows
+        ),
+        head_bias=traits.head_bias,
+        rope_theta=attention.rope.theta,
+        checkpoint=CheckpointLayout(
+            qkv_name=traits.qkv_name,
+            hf_fused=traits.hf_fused,
+            hf_qkv_layout=traits.hf_qkv_layout,
+            hf_norm_offset=traits.hf_norm_offset,
+        ),
+    )
+
+
+def _parse_attention(
+    fields: Fields, traits: DecoderTraits, rules: ConfigRules, hidden: int, context: int
+) -> AttentionConfig:
+    heads = fields.integer("num_attention_heads")
+    head_dim = _head_dim(fields, hidden, heads, rules.head_dim)
+    return AttentionConfig(
+        num_heads=heads,
+        num_kv_heads=_key_value_heads(fields, heads),
+        head_dim=head_dim,
+        scale=head_dim**-0.5,
         rope=parse_rope(
             fields,
             head_dim=head_dim,
             context=context,
             partial_rotary_factor=rules.partial_rotary_factor,
             theta=rules.rope_theta,
+            pads_to_head_dim=rules.rope_pads_to_head_dim,
         ),
-        traits=_parse_traits(fields, traits),
-        windows=windows,
-        attention_sinks=parse_sinks(fields) if windows else 0,
+        qkv_bias=traits.qkv_bias,
+        output_bias=traits.output_bias,
+        qk_norm=traits.qk_norm,
+    )
+
+
+def _parse_mlp(fields: Fields, traits: DecoderTraits, rules: ConfigRules) -> MlpConfig:
+    return MlpConfig(
+        intermediate_size=fields.integer(rules.intermediate_size_field),
+        activation=parse_activation(fields, traits.activation, gated=traits.gated),
+        gated=traits.gated,
+        bias=traits.mlp_bias or fields.boolean("mlp_bias", False),
     )
 
 
 def _default_norm_eps(model_type: str, traits: DecoderTraits) -> float:
     return _NORM_EPS.get(model_type, 1e-6 if traits.norm_kind == "rms" else 1e-5)
-
-
-def _parse_traits(fields: Fields, traits: DecoderTraits) -> DecoderTraits:
-    return replace(
-        traits,
-        mlp_bias=traits.mlp_bias or fields.boolean("mlp_bias", False),
-        activation=parse_activation(fields, traits.activation, gated=traits.gated),
-    )
 
 
 def _key_value_heads(fields: Fields, heads: int) -> int:

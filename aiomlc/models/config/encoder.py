@@ -5,12 +5,14 @@ from __future__ import annotations
 __all__ = ("EncoderConfig",)
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig:
     """The sizes that determine an encoder's graph and its parameters."""
 
+    kind: Literal["encoder"] = "encoder"
     model_type: str
     vocab_size: int
     hidden_size: int

@@ -21,6 +21,7 @@ def parse_rope(
     context: int,
     partial_rotary_factor: float | None = None,
     theta: float = DEFAULT_THETA,
+    pads_to_head_dim: bool = False,
 ) -> RopeConfig:
     """Read RoPE settings in the format of transformers 5, of earlier versions or of MLC.
 
@@ -31,6 +32,7 @@ def parse_rope(
         partial_rotary_factor: Default if the config omits it; None for a family that always
             rotates the whole head.
         theta: Default base if the config omits it.
+        pads_to_head_dim: See `RopeConfig`.
 
     Raises:
         ModelLoadError: If a field is missing, has the wrong type or a value that is not supported,
@@ -51,7 +53,12 @@ def parse_rope(
     if not all(map(math.isfinite, (rope.attention_factor, *rope.inverse_frequencies(head_dim)))):
         raise fields.error(name, "must give finite frequencies")
 
-    return rope
+    # Padded, the factor would also scale the dimensions that are not rotated.
+    if pads_to_head_dim and (factor := rope.attention_factor) != 1.0:
+        problem = f"must have an attention factor of 1.0 with partial rotation, got {factor}"
+        raise fields.error("rope_parameters", problem)
+
+    return replace(rope, pads_to_head_dim=pads_to_head_dim)
 
 
 def _check_agreement(fields: Fields, parameters: RopeConfig, scaling: RopeConfig) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = (
     "HFWindow",
     "default_window",
-    "limit_windows",
     "parse_context",
     "parse_sinks",
     "parse_windows",
@@ -31,7 +30,7 @@ _QWEN_FULL_LAYERS = 28  # Default max_window_layers of transformers.
 def parse_windows(
     fields: Fields, hf_window: HFWindow, layers: int, full_attention_interval: int = 0
 ) -> tuple[int, ...]:
-    """Return the window of every layer in positions, 0 for full attention; empty if none has one.
+    """Return the window of every layer in positions, 0 for full attention.
 
     If windows are `interleaved`, every `full_attention_interval`-th layer has full attention,
     unless the config specifies the layers.
@@ -42,23 +41,20 @@ def parse_windows(
     if hf_window == "interleaved":
         slides = sliding_layers(fields, layers, full_attention_interval)
         size = _interleaved_size(fields)
-        if not size or not any(slides):
-            return ()
-
         return tuple(size if is_sliding else 0 for is_sliding in slides)
 
     if "sliding_window_size" in fields:
         return (max(0, fields.integer("sliding_window_size")),) * layers
 
     if hf_window == "never" or "sliding_window" not in fields:
-        return ()
+        return (0,) * layers
 
     size = max(0, fields.integer("sliding_window"))
     if hf_window == "always":
         return (size,) * layers
 
     if not fields.boolean("use_sliding_window", False):
-        return ()
+        return (0,) * layers
 
     return tuple(size if is_sliding else 0 for is_sliding in _switched_layers(fields, layers))
 
@@ -72,12 +68,6 @@ def default_window(fields: Fields) -> Fields:
         return fields
 
     return fields.with_defaults(sliding_window=_DEFAULT_WINDOW)
-
-
-def limit_windows(windows: tuple[int, ...], context: int) -> tuple[int, ...]:
-    """Return the windows with 0 for those that cover the context; empty if all do."""
-    limited = tuple(size if size < context else 0 for size in windows)
-    return limited if any(limited) else ()
 
 
 def parse_context(fields: Fields, windows: tuple[int, ...]) -> int:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 __all__ = ("parse",)
 
-from dataclasses import replace
-
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.sliding_window import default_window, sliding_layers
@@ -19,7 +17,7 @@ _FULL_ATTENTION_INTERVAL = 4
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `exaone4`."""
     fields = default_window(fields)
-    traits = DecoderTraits(qk_norm=True, norm_placement="post")
+    traits = DecoderTraits(qk_norm="per_head", norm_placement="post")
     if "sliding_window" not in fields:
         return parse_decoder(fields, "exaone4", traits)
 
@@ -27,5 +25,4 @@ def parse(fields: Fields) -> DecoderConfig:
     rules = ConfigRules(hf_window="interleaved", full_attention_interval=interval)
     config = parse_decoder(fields, "exaone4", traits, rules)
     slides = sliding_layers(fields, config.num_hidden_layers, interval)
-    ropes = tuple(config.rope if is_sliding else None for is_sliding in slides)
-    return replace(config, layer_ropes=ropes)
+    return config.with_rope(None, [not is_sliding for is_sliding in slides])

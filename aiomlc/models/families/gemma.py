@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("GEMMA_RULES", "gemma_traits", "parse", "with_gemma_scales")
+__all__ = ("GEMMA_RULES", "gemma_traits", "parse", "with_gemma_scale")
 
 import math
 from dataclasses import replace
@@ -15,7 +15,7 @@ GEMMA_RULES = ConfigRules(tie_word_embeddings=True, head_dim=256)
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `gemma`."""
-    return with_gemma_scales(parse_decoder(fields, "gemma", gemma_traits(fields), GEMMA_RULES))
+    return with_gemma_scale(parse_decoder(fields, "gemma", gemma_traits(fields), GEMMA_RULES))
 
 
 def gemma_traits(fields: Fields) -> DecoderTraits:
@@ -26,10 +26,11 @@ def gemma_traits(fields: Fields) -> DecoderTraits:
     """
     fields.require_false("use_bidirectional_attention")
     bias = fields.boolean("attention_bias", False)
-    return DecoderTraits(qkv_bias=bias, output_bias=bias, activation="gelu_tanh")
+    return DecoderTraits(
+        hf_norm_offset=1.0, qkv_bias=bias, output_bias=bias, activation="gelu_tanh"
+    )
 
 
-def with_gemma_scales(config: DecoderConfig) -> DecoderConfig:
-    """Return the config with the embedding scale and the norm weight offset of all versions."""
-    scale = math.sqrt(config.hidden_size)
-    return replace(config, embedding_scale=scale, norm_weight_offset=1.0)
+def with_gemma_scale(config: DecoderConfig) -> DecoderConfig:
+    """Return the config with the embedding scale of all versions."""
+    return replace(config, embedding_scale=math.sqrt(config.hidden_size))

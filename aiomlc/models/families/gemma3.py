@@ -15,7 +15,7 @@ from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
 from aiomlc.models.config.sliding_window import sliding_layers
-from aiomlc.models.families.gemma import GEMMA_RULES, gemma_traits, with_gemma_scales
+from aiomlc.models.families.gemma import GEMMA_RULES, gemma_traits, with_gemma_scale
 
 # The defaults of transformers, on which the configs of the larger models rely.
 _DEFAULTS = {
@@ -59,7 +59,7 @@ def _parse(fields: Fields, model_type: str) -> DecoderConfig:
     fields = fields.with_defaults(**_DEFAULTS)
     is_per_type = _has_rope_per_layer_type(fields)
     full = fields.narrowed("rope_parameters", "full_attention") if is_per_type else fields
-    traits = replace(gemma_traits(full), norm_placement="sandwich", qk_norm=True)
+    traits = replace(gemma_traits(full), norm_placement="sandwich", qk_norm="per_head")
     rules = replace(
         GEMMA_RULES,
         hf_window="interleaved",
@@ -67,16 +67,15 @@ def _parse(fields: Fields, model_type: str) -> DecoderConfig:
         rope_theta=_GLOBAL_THETA,
     )
     config = parse_decoder(full, model_type, traits, rules)
-    local = _local_rope(fields, config)
     cap = "final_logit_softcapping"
     slides = sliding_layers(fields, config.num_hidden_layers, _FULL_ATTENTION_INTERVAL)
-    return replace(
-        with_gemma_scales(config),
-        attention_scale=fields.number("query_pre_attn_scalar") ** -0.5,
+    config = replace(
+        with_gemma_scale(config),
         # The layers have QK-norm instead of the attn_logit_softcapping that a config may contain.
         final_logit_softcapping=fields.number(cap) if cap in fields else 0.0,
-        layer_ropes=tuple(local if is_sliding else config.rope for is_sliding in slides),
     )
+    scale = fields.number("query_pre_attn_scalar") ** -0.5
+    return config.with_attention(scale=scale).with_rope(_local_rope(fields, config), slides)
 
 
 def _has_rope_per_layer_type(fields: Fields) -> bool:
@@ -91,5 +90,5 @@ def _local_rope(fields: Fields, config: DecoderConfig) -> RopeConfig:
 
     local = fields.narrowed("rope_parameters", "sliding_attention")
     local = local.without("rope_theta").without("rope_scaling")  # Of full-attention layers.
-    context = config.context_window_size
-    return parse_rope(local, head_dim=config.head_dim, context=context, theta=theta)
+    head_dim, context = config.cache_shape.head_dim, config.context_window_size
+    return parse_rope(local, head_dim=head_dim, context=context, theta=theta)

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 __all__ = ("parse", "parse_glm4")
 
-from dataclasses import replace
-
-from aiomlc.models.config.decoder import (
-    ConfigRules,
-    DecoderConfig,
-    DecoderTraits,
-    NormPlacement,
-    parse_decoder,
-)
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.layers import NormPlacement
 
 
 def parse(fields: Fields) -> DecoderConfig:
@@ -33,11 +26,5 @@ def _parse(fields: Fields, model_type: str, norm_placement: NormPlacement) -> De
         qkv_bias=fields.boolean("attention_bias", True),
         norm_placement=norm_placement,
     )
-    rules = ConfigRules(head_dim=128, partial_rotary_factor=0.5)
-    config = parse_decoder(fields, model_type, traits, rules)
-    # With `pads_to_head_dim` the factor would also scale the dimensions that are not rotated.
-    if (factor := config.rope.attention_factor) != 1.0:
-        problem = f"must have an attention factor of 1.0 with partial rotation, got {factor}"
-        raise fields.error("rope_parameters", problem)
-
-    return replace(config, rope=replace(config.rope, pads_to_head_dim=True))
+    rules = ConfigRules(head_dim=128, partial_rotary_factor=0.5, rope_pads_to_head_dim=True)
+    return parse_decoder(fields, model_type, traits, rules)

@@ -31,9 +31,9 @@ def parse(fields: Fields) -> DecoderConfig:
         rope_theta=fields.number("rotary_emb_base", DEFAULT_THETA),
     )
     config = parse_decoder(fields, "gpt_neox", traits, rules)
-    hidden, heads = config.hidden_size, config.num_attention_heads
-    if config.head_dim * heads != hidden:
-        problem = f"must be hidden_size / num_attention_heads ({hidden} / {heads})"
-        raise fields.error("head_dim", f"{problem}, got {config.head_dim}")
+    hidden, shape = config.hidden_size, config.cache_shape
+    if shape.head_dim * shape.num_heads != hidden:
+        problem = f"must be hidden_size / num_attention_heads ({hidden} / {shape.num_heads})"
+        raise fields.error("head_dim", f"{problem}, got {shape.head_dim}")
 
     return config

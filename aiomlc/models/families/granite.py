@@ -23,9 +23,8 @@ def with_granite_scales(config: DecoderConfig, fields: Fields) -> DecoderConfig:
     # Only norms read the stream, and scaling it by a factor changes nothing but their epsilon.
     residual = fields.number("residual_multiplier", 1.0)
     return replace(
-        config,
+        config.with_attention(scale=fields.number("attention_multiplier", 1.0)),
         embedding_scale=fields.number("embedding_multiplier", 1.0) / residual,
-        attention_scale=fields.number("attention_multiplier", 1.0),
         logit_scale=1.0 / fields.number("logits_scaling", 1.0),
         norm_eps=config.norm_eps / residual**2,
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 __all__ = ("parse",)
 
-from dataclasses import replace
-
-from aiomlc.models.config.decoder import DecoderConfig, DecoderTraits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.families.granite import with_granite_scales
 
@@ -27,6 +25,5 @@ def parse(fields: Fields) -> DecoderConfig:
     fields.choice("position_embedding_type", ("rope",))
     bias = fields.boolean("attention_bias", False)
     traits = DecoderTraits(hf_fused=("gate_up_proj",), qkv_bias=bias, output_bias=bias)
-    config = parse_decoder(fields, "granitemoehybrid", traits)
-    inner = fields.integer("shared_intermediate_size")
-    return with_granite_scales(replace(config, intermediate_size=inner), fields)
+    rules = ConfigRules(intermediate_size_field="shared_intermediate_size")
+    return with_granite_scales(parse_decoder(fields, "granitemoehybrid", traits, rules), fields)

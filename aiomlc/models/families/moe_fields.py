@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-__all__ = ("parse_experts",)
+__all__ = ("with_experts",)
 
+from dataclasses import replace
+
+from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.layers import ExpertsConfig
 from aiomlc.models.config.limits import MAX_EXPERT_MATRICES
-from aiomlc.models.config.moe import ExpertsConfig
 from aiomlc.models.parameters.packed_layout import TILE_ROWS
 
 
-def parse_experts(fields: Fields, *, size_field: str, normalize: bool) -> ExpertsConfig:
-    """Read the fields that all mixture-of-experts families share.
+def with_experts(
+    config: DecoderConfig,
+    fields: Fields,
+    *,
+    size_field: str,
+    normalize: bool,
+    shared_size: int = 0,
+) -> DecoderConfig:
+    """Return the config with a mixture of experts in the layers that the fields do not call dense.
 
     Args:
+        config: The model with an MLP in every layer.
         fields: The model's config.
         size_field: The field with an expert's intermediate size.
-        normalize: Whether the weights of a token's experts are scaled to sum to 1.
+        normalize: See `ExpertsConfig`.
+        shared_size: The same.
 
     Raises:
         ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
@@ -34,13 +46,19 @@ def parse_experts(fields: Fields, *, size_field: str, normalize: bool) -> Expert
         if (size := fields.integer(name)) % TILE_ROWS:
             raise fields.error(name, f"must be a multiple of {TILE_ROWS}, got {size}")
 
-    return ExpertsConfig(
+    experts = ExpertsConfig(
         count=count,
         per_token=per_token,
         intermediate_size=fields.integer(size_field),
         normalize=normalize,
-        dense_layers=_dense_layers(fields),
+        shared_size=shared_size,
     )
+    dense = _dense_layers(fields)
+    layers = (
+        layer if index in dense else replace(layer, feed_forward=experts)
+        for index, layer in enumerate(config.layers)
+    )
+    return replace(config, layers=tuple(layers))
 
 
 def _check_matrices(fields: Fields, count_field: str, count: int) -> None:
@@ -50,8 +68,8 @@ def _check_matrices(fields: Fields, count_field: str, count: int) -> None:
         raise fields.error(count_field, f"{limit}, got {count} in each")
 
 
-def _dense_layers(fields: Fields) -> tuple[int, ...]:
+def _dense_layers(fields: Fields) -> set[int]:
     step = fields.integer("decoder_sparse_step", 1)
     dense = set(fields.integers("mlp_only_layers") if "mlp_only_layers" in fields else ())
     layers = range(fields.integer("num_hidden_layers"))
-    return tuple(layer for layer in layers if layer in dense or (layer + 1) % step)
+    return dense.union(layer for layer in layers if (layer + 1) % step)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 __all__ = ("parse",)
 
-from dataclasses import replace
-
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
@@ -21,6 +19,7 @@ def parse(fields: Fields) -> DecoderConfig:
 
     bias = fields.boolean("attention_bias", False)
     traits = DecoderTraits(
+        hf_norm_offset=1.0,
         qkv_bias=bias,
         output_bias=bias,
         norm_kind="layer",
@@ -28,4 +27,4 @@ def parse(fields: Fields) -> DecoderConfig:
         activation="squared_relu",
     )
     rules = ConfigRules(norm_eps_field="norm_eps", partial_rotary_factor=0.5)
-    return replace(parse_decoder(fields, "nemotron", traits, rules), norm_weight_offset=1.0)
+    return parse_decoder(fields, "nemotron", traits, rules)

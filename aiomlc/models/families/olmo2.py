@@ -19,7 +19,6 @@ def olmo_traits(fields: Fields) -> DecoderTraits:
     return DecoderTraits(
         qkv_bias=bias,
         output_bias=bias,
-        qk_norm=True,
-        qk_norm_full_width=True,
+        qk_norm="full_width",
         norm_placement="post",
     )

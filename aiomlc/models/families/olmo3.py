@@ -4,8 +4,6 @@ from __future__ import annotations
 
 __all__ = ("parse",)
 
-from dataclasses import replace
-
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.rope import RopeConfig
@@ -28,11 +26,10 @@ def parse(fields: Fields) -> DecoderConfig:
         rope_theta=_THETA,
     )
     config = parse_decoder(full, "olmo3", olmo_traits(full), rules)
-    local = RopeConfig(theta=config.rope.theta)
+    local = RopeConfig(theta=config.rope_theta)
     if is_per_type:
         sliding = fields.without("rope_scaling").narrowed("rope_parameters", "sliding_attention")
-        context = config.context_window_size
-        local = parse_rope(sliding, head_dim=config.head_dim, context=context, theta=_THETA)
+        head_dim, context = config.cache_shape.head_dim, config.context_window_size
+        local = parse_rope(sliding, head_dim=head_dim, context=context, theta=_THETA)
     slides = sliding_layers(fields, config.num_hidden_layers, _FULL_ATTENTION_INTERVAL)
-    ropes = tuple(local if is_sliding else config.rope for is_sliding in slides)
-    return replace(config, layer_ropes=ropes)
+    return config.with_rope(local, slides)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 __all__ = ("parse",)
 
-from dataclasses import replace
-
 from aiomlc.models.config.decoder import DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
-from aiomlc.models.families.moe_fields import parse_experts
+from aiomlc.models.families.moe_fields import with_experts
 
 
 def parse(fields: Fields) -> DecoderConfig:
@@ -17,7 +15,7 @@ def parse(fields: Fields) -> DecoderConfig:
         raise fields.error("clip_qkv", "must be null: clipped queries and keys are not supported")
 
     bias = fields.boolean("attention_bias", False)
-    traits = DecoderTraits(qkv_bias=bias, output_bias=bias, qk_norm=True, qk_norm_full_width=True)
+    traits = DecoderTraits(qkv_bias=bias, output_bias=bias, qk_norm="full_width")
     normalize = fields.boolean("norm_topk_prob", False)
-    experts = parse_experts(fields, size_field="intermediate_size", normalize=normalize)
-    return replace(parse_decoder(fields, "olmoe", traits), experts=experts)
+    config = parse_decoder(fields, "olmoe", traits)
+    return with_experts(config, fields, size_field="intermediate_size", normalize=normalize)

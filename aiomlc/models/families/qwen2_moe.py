@@ -4,12 +4,10 @@ from __future__ import annotations
 
 __all__ = ("parse",)
 
-from dataclasses import replace
-
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.sliding_window import default_window
-from aiomlc.models.families.moe_fields import parse_experts
+from aiomlc.models.families.moe_fields import with_experts
 
 
 def parse(fields: Fields) -> DecoderConfig:
@@ -20,10 +18,11 @@ def parse(fields: Fields) -> DecoderConfig:
         raise fields.error("use_sliding_window", "must be false without layer_types, got true")
 
     traits = DecoderTraits(qkv_name="c_attn", qkv_bias=fields.boolean("qkv_bias", True))
-    normalize = fields.boolean("norm_topk_prob", False)
-    experts = replace(
-        parse_experts(fields, size_field="moe_intermediate_size", normalize=normalize),
+    config = parse_decoder(fields, "qwen2_moe", traits, ConfigRules(hf_window="switched"))
+    return with_experts(
+        config,
+        fields,
+        size_field="moe_intermediate_size",
+        normalize=fields.boolean("norm_topk_prob", False),
         shared_size=fields.integer("shared_expert_intermediate_size"),
     )
-    config = parse_decoder(fields, "qwen2_moe", traits, ConfigRules(hf_window="switched"))
-    return replace(config, experts=experts)

@@ -12,6 +12,6 @@ from aiomlc.models.config.sliding_window import default_window
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3`."""
     bias = fields.boolean("attention_bias", False)
-    traits = DecoderTraits(qkv_name="c_attn", qkv_bias=bias, output_bias=bias, qk_norm=True)
+    traits = DecoderTraits(qkv_name="c_attn", qkv_bias=bias, output_bias=bias, qk_norm="per_head")
     rules = ConfigRules(head_dim=128, hf_window="switched")
     return parse_decoder(default_window(fields), "qwen3", traits, rules)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 __all__ = ("parse",)
 
-from dataclasses import replace
-
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.sliding_window import default_window
-from aiomlc.models.families.moe_fields import parse_experts
+from aiomlc.models.families.moe_fields import with_experts
 
 
 def parse(fields: Fields) -> DecoderConfig:
@@ -18,8 +16,8 @@ def parse(fields: Fields) -> DecoderConfig:
     bias = fields.boolean("attention_bias", False)
     # Unlike in Qwen 3, the window applies to all layers.
     is_sliding = fields.boolean("use_sliding_window", False)
-    traits = DecoderTraits(qkv_name="c_attn", qkv_bias=bias, output_bias=bias, qk_norm=True)
+    traits = DecoderTraits(qkv_name="c_attn", qkv_bias=bias, output_bias=bias, qk_norm="per_head")
     normalize = fields.boolean("norm_topk_prob", False)
-    experts = parse_experts(fields, size_field="moe_intermediate_size", normalize=normalize)
     rules = ConfigRules(hf_window="always" if is_sliding else "never")
-    return replace(parse_decoder(fields, "qwen3_moe", traits, rules), experts=experts)
+    config = parse_decoder(fields, "qwen3_moe", traits, rules)
+    return with_experts(config, fields, size_field="moe_intermediate_size", normalize=normalize)

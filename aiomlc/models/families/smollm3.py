@@ -4,8 +4,6 @@ from __future__ import annotations
 
 __all__ = ("parse",)
 
-from dataclasses import replace
-
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
@@ -21,8 +19,7 @@ def parse(fields: Fields) -> DecoderConfig:
     rules = ConfigRules(tie_word_embeddings=True, rope_theta=_THETA)
     config = parse_decoder(fields, "smollm3", traits, rules)
     rotates = _rotary_layers(fields, config.num_hidden_layers)
-    ropes = tuple(config.rope if is_rotary else None for is_rotary in rotates)
-    return replace(config, layer_ropes=ropes)
+    return config.with_rope(None, [not is_rotary for is_rotary in rotates])
 
 
 def _rotary_layers(fields: Fields, layers: int) -> list[bool]:

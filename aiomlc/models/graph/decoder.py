@@ -39,7 +39,7 @@ class Decoder(Module):
             self.lm_head = Linear(
                 config.hidden_size,
                 config.vocab_size,
-                bias=config.traits.head_bias,
+                bias=config.head_bias,
                 out_dtype="float32",
                 computes_logits=True,
             )

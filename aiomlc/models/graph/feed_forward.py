@@ -6,7 +6,7 @@ __all__ = ("FeedForward", "build_feed_forward")
 
 from tvm.relax.frontend import nn
 
-from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.layers import ExpertsConfig, FeedForwardConfig, MlpConfig
 from aiomlc.models.graph.layers import Gelu, GeluTanhMul, Linear, Norm, SiluMul, SquaredReLU
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.moe import SparseMlp
@@ -15,12 +15,12 @@ from aiomlc.models.graph.moe import SparseMlp
 class GatedMlp(Module):
     """`down(activation(gate(x)) * up(x))`, with gate and up fused in one matrix."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, mlp: MlpConfig, hidden: int) -> None:
         super().__init__()
-        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.traits.mlp_bias
+        inner, bias = mlp.intermediate_size, mlp.bias
         self.gate_up_proj: Linear = Linear(hidden, 2 * inner, bias=bias, out_dtype="float32")
         self.activation: SiluMul | GeluTanhMul = (
-            SiluMul() if config.traits.activation == "silu" else GeluTanhMul()
+            SiluMul() if mlp.activation == "silu" else GeluTanhMul()
         )
         self.down_proj: Linear = Linear(inner, hidden, bias=bias, out_dtype="float32")
 
@@ -36,11 +36,11 @@ class GatedMlp(Module):
 class PlainMlp(Module):
     """`down(activation(up(x)))`."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, mlp: MlpConfig, hidden: int) -> None:
         super().__init__()
-        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.traits.mlp_bias
+        inner, bias = mlp.intermediate_size, mlp.bias
         self.up_proj: Linear = Linear(hidden, inner, bias=bias, out_dtype="float32")
-        self.activation: Gelu | SquaredReLU = _build_activation(config)
+        self.activation: Gelu | SquaredReLU = _build_activation(mlp)
         self.down_proj: Linear = Linear(inner, hidden, bias=bias, out_dtype="float32")
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
@@ -53,21 +53,19 @@ class PlainMlp(Module):
         return self.down_proj(self.activation(self.up_proj(x)))
 
 
-def _build_activation(config: DecoderConfig) -> Gelu | SquaredReLU:
-    activation = config.traits.activation
-    if activation == "squared_relu":
+def _build_activation(mlp: MlpConfig) -> Gelu | SquaredReLU:
+    if mlp.activation == "squared_relu":
         return SquaredReLU()
 
-    return Gelu("gelu" if activation == "gelu" else "gelu_tanh")
+    return Gelu("gelu" if mlp.activation == "gelu" else "gelu_tanh")
 
 
 FeedForward = GatedMlp | PlainMlp | SparseMlp
 
 
-def build_feed_forward(config: DecoderConfig, layer: int) -> FeedForward:
-    """Return the feed-forward layer of decoder layer `layer`."""
-    experts = config.experts
-    if experts is not None and experts.is_sparse(layer):
-        return SparseMlp(experts, config.hidden_size)
+def build_feed_forward(config: FeedForwardConfig, hidden: int) -> FeedForward:
+    """Return a feed-forward layer for hidden states of `hidden` numbers."""
+    if isinstance(config, ExpertsConfig):
+        return SparseMlp(config, hidden)
 
-    return GatedMlp(config) if config.traits.gated else PlainMlp(config)
+    return GatedMlp(config, hidden) if config.gated else PlainMlp(config, hidden)

@@ -28,7 +28,7 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
 from aiomlc.models.config.activation import Activation
-from aiomlc.models.graph.attention_spec import AttentionSpec
+from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.graph.module import Module
 
 
@@ -153,20 +153,30 @@ class QKNorm(Module):
 class CacheAttention(Module):
     """Attention for fused qkv `[n, heads, d]`; TVM's KV cache rotates, appends and attends.
 
-    Of `spec`, TVM's cache itself only supports the scale.
+    Args:
+        layer: The index among the layers in the cache.
+        plan: What to compute. TVM's cache itself supports no window and no softcapping.
+        rope_slice: Offset and length of the layer's slice of the `RopeTable`; length 0 is all of
+            it, and the only one that TVM's cache itself supports.
+        dtype: Of inputs and outputs.
     """
 
     def __init__(
-        self, layer: int, num_heads: int, head_dim: int, *, dtype: str, spec: AttentionSpec
+        self, layer: int, plan: AttentionConfig, rope_slice: tuple[int, int], *, dtype: str
     ) -> None:
         super().__init__()
         self.layer = layer
-        self.shape: tuple[int, int] = (num_heads, head_dim)
+        self.plan = plan
+        self.rope_slice = rope_slice
         self.dtype = dtype
-        self.spec = spec
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether TVM's own cache attention supports the layer."""
+        return not (self.plan.window or self.plan.soft_cap or self.rope_slice[1])
 
     def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        if not self.spec.is_plain:
+        if not self.is_plain:
             raise NotImplementedError(
                 "windows, softcapping and per-layer RoPE are not supported on this target"
             )
@@ -175,11 +185,12 @@ class CacheAttention(Module):
 
     def call(self, name: str, qkv: nn.Tensor, kv: nn.Object, *more: float) -> nn.Tensor:
         """Call a function of the cache with the layer, the scale and `more` arguments."""
-        inputs = [self.layer, self.spec.scale, *more]
+        inputs = [self.layer, self.plan.scale, *more]
+        shape = (qkv.shape[0], self.plan.num_heads, self.plan.head_dim)
         call = relax.call_dps_packed(
             name,
             [kv._expr, *(relax.prim_value(value) for value in inputs), qkv._expr],
-            out_ty=relax.TensorType((qkv.shape[0], *self.shape), self.dtype),
+            out_ty=relax.TensorType(shape, self.dtype),
         )
         return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
 

@@ -8,7 +8,7 @@ from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
-from aiomlc.models.config.moe import ExpertsConfig
+from aiomlc.models.config.layers import ExpertsConfig
 from aiomlc.models.graph.layers import Linear, Norm, SiluMul
 from aiomlc.models.graph.module import Module
 

@@ -7,7 +7,7 @@ __all__ = ("RopeTable", "rope_table")
 from dataclasses import dataclass
 
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.config.rope import RopeConfig
+from aiomlc.models.config.layers import AttentionConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,27 +15,25 @@ class RopeTable:
     """For each distinct RoPE setting: its inverse frequencies, then its attention factor."""
 
     values: tuple[float, ...]
-    #: `(offset, length)` of each layer's slice of `values`; empty if every layer uses all of it.
+    #: `(offset, length)` of each layer's slice of `values`; length 0 if all layers use all of it.
     layer_slices: tuple[tuple[int, int], ...]
 
 
 def rope_table(config: DecoderConfig) -> RopeTable:
     """Return the RoPE table of a decoder."""
-    if not config.layer_ropes:
-        return RopeTable(_values(config.rope, config.head_dim), ())
+    rows = [_values(attention) for attention in config.attention]
+    distinct = list(dict.fromkeys(rows))
+    if len(distinct) == 1:
+        return RopeTable(distinct[0], ((0, 0),) * len(rows))
 
-    values: list[float] = []
-    slices: dict[RopeConfig | None, tuple[int, int]] = {}
-    for rope in config.layer_ropes:
-        if rope not in slices:
-            layer_values = _values(rope, config.head_dim)
-            slices[rope] = (len(values), len(layer_values))
-            values.extend(layer_values)
-    return RopeTable(tuple(values), tuple(slices[rope] for rope in config.layer_ropes))
+    offsets = {row: sum(map(len, distinct[:index])) for index, row in enumerate(distinct)}
+    values = tuple(value for row in distinct for value in row)
+    return RopeTable(values, tuple((offsets[row], len(row)) for row in rows))
 
 
-def _values(rope: RopeConfig | None, head_dim: int) -> tuple[float, ...]:
+def _values(attention: AttentionConfig) -> tuple[float, ...]:
+    rope = attention.rope
     if rope is None:
         return (1.0,)
 
-    return (*rope.inverse_frequencies(head_dim), rope.attention_factor)
+    return (*rope.inverse_frequencies(attention.head_dim), rope.attention_factor)

@@ -6,7 +6,7 @@ __all__ = ("expert_parameters",)
 
 from collections.abc import Iterator
 
-from aiomlc.models.config.moe import ExpertsConfig
+from aiomlc.models.config.layers import ExpertsConfig
 from aiomlc.models.parameters.parameter import Parameter
 
 
@@ -35,6 +35,7 @@ def expert_parameters(prefix: str, experts: ExpertsConfig, hidden: int) -> Itera
             (count * outputs, inputs),
             tuple(f"{prefix}.experts.{i}.{part}.weight" for i in range(count) for part in parts),
             fused_source=f"{prefix}.experts.{name}",
+            num_experts=count,
         )
     if experts.shared_size:
         yield from _shared_expert(prefix, experts.shared_size, hidden)

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from aiomlc.models.config.json_form import lists_to_tuples
 from aiomlc.models.parameters.packed_layout import Layout, packed_bytes
 from aiomlc.models.parameters.parameter import Parameter, RowOrder
 
@@ -49,7 +48,7 @@ class PackedParameter:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Create a parameter from the result of `as_json`."""
-        return cls(**lists_to_tuples(values))
+        return cls(**{name: _tuples(value) for name, value in values.items()})
 
     def as_json(self) -> dict[str, Any]:
         """Return the parameter as JSON values."""
@@ -63,3 +62,8 @@ class PackedParameter:
 
         columns = self.shape[1]
         return sum(packed_bytes(name, rows, columns) for name, rows in self.layout)
+
+
+def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON has no narrower type.
+    """Return a value with tuples in place of lists."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

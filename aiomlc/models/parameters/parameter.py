@@ -49,4 +49,5 @@ class Parameter:
     #: Single tensor that some Hugging Face directories have in place of all `sources`. Its rows may
     #: span several axes.
     fused_source: str = ""
+    num_experts: int = 0  #: Experts whose matrices it holds, one after the other; 0 for no experts.
     keep_float32: bool = False  #: Whether a matrix stays float32 in every quantization.

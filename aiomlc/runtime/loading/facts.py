@@ -11,13 +11,11 @@ from typing import Final, final
 from aiomlc.compiler.parameters import pack_parameters
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import (
-    EncoderConfig,
     ModelConfig,
     ModelDescription,
     Parameter,
-    decoder_parameters,
     describe_model,
-    encoder_parameters,
+    model_parameters,
 )
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.runtime.loading.model_directory import ModelDirectory
@@ -27,8 +25,8 @@ from aiomlc.weights.formats.directory import read_source
 from aiomlc.weights.formats.source import Source
 from aiomlc.weights.plan import make_plan
 
-_DEFAULT: Final = "q4f16_1"
-_ENCODER_DEFAULT: Final = "q0f32"  # They are small, and embeddings are compared numerically.
+# By the kind of model. Encoders are small, and embeddings are compared numerically.
+_DEFAULTS: Final = {"decoder": "q4f16_1", "encoder": "q0f32"}
 
 
 @final
@@ -65,16 +63,12 @@ class ModelFacts:
     @property
     def is_encoder(self) -> bool:
         """Whether the model returns embeddings and no text."""
-        return isinstance(self.config, EncoderConfig)
+        return self.config.kind == "encoder"
 
     @cached_property
     def parameters(self) -> Sequence[Parameter]:
         """The parameters of the architecture."""
-        config = self.config
-        if isinstance(config, EncoderConfig):
-            return encoder_parameters(config)
-
-        return decoder_parameters(config)
+        return model_parameters(self.config)
 
     @cached_property
     def source(self) -> Source:
@@ -89,7 +83,7 @@ class ModelFacts:
             self.parameters,
             lambda: self.source,
             requested=self._requested,
-            default=_ENCODER_DEFAULT if self.is_encoder else _DEFAULT,
+            default=_DEFAULTS[self.config.kind],
         )
 
     @cached_property

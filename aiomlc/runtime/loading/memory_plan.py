@@ -284,7 +284,8 @@ def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) ->
     quantization = facts.quantization
     cache = backend.kv_cache(quantization, kv_dtype)
     extra = backend.token_bytes(config, facts.parameters, quantization, cache)
-    heads = config.num_hidden_layers * config.num_key_value_heads
+    shape = config.cache_shape
+    heads = shape.num_layers * shape.num_kv_heads
     return ModelMemory(
         name=directory.name,
         quantization=quantization.name,
@@ -292,7 +293,7 @@ def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) ->
         vocab_size=config.vocab_size,
         logits_per_row=2 if config.final_logit_softcapping else 1,
         weight_bytes=packed_file_bytes(facts.packed),
-        kv_bytes_per_token=2 * heads * cache.row_bytes(config.head_dim),
+        kv_bytes_per_token=2 * heads * cache.row_bytes(shape.head_dim),
         chunk_bytes_per_token=extra.chunk,
         step_bytes_per_token=extra.step,
     )

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-__all__ = ("CONFIG", "JOB", "Install", "entries")
+__all__ = ("CONFIG", "JOB", "LAYER", "Install", "entries")
 
 from collections.abc import Callable
 from pathlib import Path
 
 from aiomlc.compiler import CompileJob
-from aiomlc.models import DecoderConfig, RopeConfig
+from aiomlc.models import AttentionConfig, DecoderConfig, LayerConfig, MlpConfig, RopeConfig
 
 Install = Callable[[str], None]
+LAYER = LayerConfig(
+    mixer=AttentionConfig(
+        num_heads=2,
+        num_kv_heads=1,
+        head_dim=16,
+        scale=0.25,
+        rope=RopeConfig("linear", 10000.0, 2.0),
+    ),
+    feed_forward=MlpConfig(intermediate_size=64),
+)
 CONFIG = DecoderConfig(
     model_type="llama",
     vocab_size=64,
     hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-    head_dim=16,
     context_window_size=128,
     norm_eps=1e-5,
     tie_word_embeddings=True,
-    rope=RopeConfig("linear", 10000.0, 2.0),
+    layers=(LAYER,),
 )
 JOB = CompileJob(config=CONFIG, quantization="q4f16_1")
 

@@ -23,10 +23,10 @@ from aiomlc.compiler import (
     cache,
     compile_model,
 )
-from aiomlc.models import RopeConfig, read_description
+from aiomlc.models import MlpConfig, RopeConfig, read_description
 from aiomlc.models.parameters.packed_layout import packed_bytes
 from aiomlc.runtime.native.library import load_native
-from tests.model.compiler.jobs import CONFIG, JOB, Install, entries
+from tests.model.compiler.jobs import CONFIG, JOB, LAYER, Install, entries
 from tests.model.tiny_models import TINY_CONFIGS, write_model
 
 
@@ -100,7 +100,7 @@ def _calls(quantization: str, **changes: Any) -> dict[str, Counter[str]]:  # noq
 
 def test_allocations_do_not_grow_with_the_number_of_layers() -> None:
     def allocations(layers: int) -> int:
-        functions = _calls("q4f16_1", num_hidden_layers=layers).values()
+        functions = _calls("q4f16_1", layers=(LAYER,) * layers).values()
         return sum(calls["vm.builtin.alloc_storage"] for calls in functions)
 
     assert allocations(7) == allocations(3) > 0
@@ -126,10 +126,8 @@ _ATTENTION = "vm.builtin.attention_kv_cache_attention_with_fused_qkv"
 def test_a_layer_calls_the_most_fused_kernels_of_its_format(
     function: str, quantization: str, inner: int, kernels: dict[str, int]
 ) -> None:
-    calls = [
-        _calls(quantization, num_hidden_layers=layers, intermediate_size=inner)[function]
-        for layers in (5, 2)
-    ]
+    layer = replace(LAYER, feed_forward=MlpConfig(intermediate_size=inner))
+    calls = [_calls(quantization, layers=(layer,) * count)[function] for count in (5, 2)]
 
     params = {"vm.builtin.tuple_getitem": 6}
     per_layer = {f"aiomlc.cpu.{name}": count for name, count in kernels.items()}
@@ -148,7 +146,7 @@ def test_float_logits_are_computed_once_by_the_kernel_for_few_rows(
 
 
 def test_a_function_unpacks_only_the_parameters_that_it_reads() -> None:
-    calls = _calls("q4f16_1", num_hidden_layers=4)
+    calls = _calls("q4f16_1", layers=(LAYER,) * 4)
 
     assert calls["embed"]["vm.builtin.tuple_getitem"] == 1
     assert calls["batch_decode"]["vm.builtin.tuple_getitem"] == 2 + 4 * 6
@@ -200,7 +198,7 @@ async def test_a_cached_library_starts_no_process(
     "other",
     [
         replace(JOB, quantization="q0f32"),
-        replace(JOB, config=replace(CONFIG, rope=RopeConfig())),
+        replace(JOB, config=CONFIG.with_attention(rope=RopeConfig())),
         replace(JOB, max_batch_size=1),
     ],
 )

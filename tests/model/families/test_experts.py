@@ -69,7 +69,6 @@ def write_mlc_model(directory: Path, architecture: str) -> None:
     config_path.write_text(json.dumps(outer))
     config = read_description(directory).config
     assert isinstance(config, DecoderConfig)
-    assert config.experts is not None
     weights = tiny_weights(architecture)
     tensors: list[tuple[dict[str, Any], Array]] = []
     for parameter in decoder_parameters(config):
@@ -79,7 +78,7 @@ def write_mlc_model(directory: Path, architecture: str) -> None:
         elif parameter.keep_float32:
             tensors.append((mlc_record(f"{parameter.mlc_name}.weight", value), value))
         else:
-            axes = (config.experts.count, -1) if parameter.fused_source else (-1,)
+            axes = (parameter.num_experts, -1) if parameter.num_experts else (-1,)
             values, scales = quantize(value)
             parts: dict[str, Array] = {"q_weight": mlc_words(values), "q_scale": scales}
             for name, part in parts.items():

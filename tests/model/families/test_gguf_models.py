@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,13 @@ from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.models import DecoderConfig, Parameter, RopeConfig, decoder_parameters, read_description
+from aiomlc.models import (
+    AttentionConfig,
+    DecoderConfig,
+    Parameter,
+    decoder_parameters,
+    read_description,
+)
 from aiomlc.models.parameters.parameter import source_runs
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
@@ -40,13 +46,12 @@ def test_the_config_is_that_of_the_original_model(tmp_path: Path, name: str) -> 
 
     original, stored = _config(directory), _config(file)
 
-    assert stored.norm_weight_offset == 0.0
-    layout = stored.traits.hf_qkv_layout
-    expected = dataclasses.replace(
+    assert stored.checkpoint.hf_norm_offset == 0.0
+    layout = stored.checkpoint.hf_qkv_layout
+    expected = replace(
         original,
         model_type={"internlm3": "llama", "mistral": "llama"}.get(name, original.model_type),
-        norm_weight_offset=0.0,
-        traits=dataclasses.replace(original.traits, hf_qkv_layout=layout),
+        checkpoint=replace(original.checkpoint, hf_qkv_layout=layout, hf_norm_offset=0.0),
     )
     _assert_equal_but_for_rounding(stored, expected)
 
@@ -129,24 +134,32 @@ def _assert_equal_but_for_rounding(actual: DecoderConfig, expected: DecoderConfi
 
     Files store the result of Llama 3's RoPE scaling, and so the frequencies are compared.
     """
-    for field in dataclasses.fields(expected):
-        left, right = getattr(actual, field.name), getattr(expected, field.name)
-        if field.name in ("rope", "layer_ropes"):
-            for one, other in zip(_ropes(left), _ropes(right), strict=True):
-                rotation = _rotation(other, expected.head_dim)
-                assert _rotation(one, actual.head_dim) == pytest.approx(rotation, rel=1e-6)
-        elif isinstance(right, float):
-            assert left == pytest.approx(right, rel=1e-7), field.name
-        else:
-            assert left == right, field.name
+    for one, other in zip(actual.attention, expected.attention, strict=True):
+        assert _rotation(one) == pytest.approx(_rotation(other), rel=1e-6)
+    values = [_flattened(asdict(config.with_attention(rope=None))) for config in (actual, expected)]
+    for (name, left), (expected_name, right) in zip(*values, strict=True):
+        assert name == expected_name
+        assert left == (pytest.approx(right, rel=1e-7) if isinstance(right, float) else right), name
 
 
-def _ropes(value: RopeConfig | tuple[RopeConfig | None, ...]) -> list[RopeConfig | None]:
-    return list(value) if isinstance(value, tuple) else [value]
+def _flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """Yield the fields of a config, and of those inside it, with their names."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flattened(item, f"{name}.{key}")
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _flattened(item, f"{name}[{index}]")
+    else:
+        yield name, value
 
 
-def _rotation(rope: RopeConfig | None, head_dim: int) -> list[float]:
-    return [] if rope is None else [*rope.inverse_frequencies(head_dim), rope.attention_factor]
+def _rotation(attention: AttentionConfig) -> list[float]:
+    rope = attention.rope
+    if rope is None:
+        return []
+
+    return [*rope.inverse_frequencies(attention.head_dim), rope.attention_factor]
 
 
 def _read_parameter(parameter: Parameter, source: Source) -> NDArray[np.float32]:

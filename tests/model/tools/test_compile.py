@@ -101,7 +101,7 @@ async def test_another_setting_is_named(model: Path, library: Path) -> None:
     assert caught.value.path == library
     message = str(caught.value)
     assert "; kv_cache_dtype is 'auto' in the library and must be 'int8'" in message
-    assert "config.windows is [] in the library and must be [64, 64, 64]" in message
+    assert "config.layers[0].mixer.window is 0 in the library and must be 64" in message
     assert "compile it again: aiomlc compile MODEL" in message
 
 

@@ -42,7 +42,7 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
             return
 
 
-async def _request(run: Callable[..., object], settings: ServerSettings) -> None:
+async def _request(run: Callable[..., Awaitable[None]], settings: ServerSettings) -> None:
     """Serve, and request each path once."""
     stop = anyio.Event()
     with listen(settings) as bound:

@@ -41,15 +41,16 @@ def cpu_cache_factory(config: DecoderConfig, cache: KVCache) -> CreateCache:
 
 
 def _shape_arguments(config: DecoderConfig, cache: KVCache, sizes: Sequence[Any]) -> list[Any]:
-    row_size = cache.row_size(config.head_dim)
+    shape = config.cache_shape
+    row_size = cache.row_size(shape.head_dim)
     return [
         relax.ShapeExpr([*sizes, _LAYER_SLIDING_WINDOW]),
-        relax.ShapeExpr([0, config.num_hidden_layers]),  # A single pipeline stage.
-        relax.prim_value(config.num_attention_heads),
-        relax.prim_value(config.num_key_value_heads),
+        relax.ShapeExpr([0, shape.num_layers]),  # A single pipeline stage.
+        relax.prim_value(shape.num_heads),
+        relax.prim_value(shape.num_kv_heads),
         relax.prim_value(row_size),
         relax.prim_value(row_size),
-        relax.ShapeExpr([_ATTENTION_MHA] * config.num_hidden_layers),
+        relax.ShapeExpr([_ATTENTION_MHA] * shape.num_layers),
         relax.prim_value(False),  # No disaggregation.
     ]
 
@@ -59,7 +60,7 @@ def _rope_arguments(config: DecoderConfig) -> list[Any]:
     # values of the RoPE table: inverse frequencies, already scaled, then the factor on cosines and
     # sines. A layer that uses only a slice of the table passes the slice itself.
     values = np.array(rope_table(config).values, np.float32)
-    scale, theta = relax.prim_value(1.0), relax.prim_value(config.rope.theta)
+    scale, theta = relax.prim_value(1.0), relax.prim_value(config.rope_theta)
     return [relax.prim_value(_ROPE_NORMAL), scale, theta, relax.const(values)]
 
 

@@ -349,6 +349,6 @@ class CpuAttention(Module):
         self.name: str = KERNEL_PREFIX + name
 
     def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        spec = self.layer.spec
-        settings = (spec.window, spec.sinks, spec.soft_cap, *spec.rope_slice)
+        plan = self.layer.plan
+        settings = (plan.window, plan.sinks, plan.soft_cap, *self.layer.rope_slice)
         return self.layer.call(self.name, qkv, kv, *settings)

@@ -101,7 +101,7 @@ class _Lowering(Mutator):
         if self.cache is not None and self.cache.is_8_bit:
             return CpuAttention(layer, "kv_int8_attention")
 
-        return layer if layer.spec.is_plain else CpuAttention(layer, "kv_layer_attention")
+        return layer if layer.is_plain else CpuAttention(layer, "kv_layer_attention")
 
 
 def lower_to_cpu(graph: Graph, quantization: Quantization, cache: KVCache | None = None) -> Graph:

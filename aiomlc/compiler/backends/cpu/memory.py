@@ -10,7 +10,7 @@ from aiomlc.compiler.backends.cpu.fusion import fuses_feed_forward
 from aiomlc.compiler.interface import TokenBytes
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
-from aiomlc.models import DecoderConfig, Parameter
+from aiomlc.models import DecoderConfig, ExpertsConfig, MlpConfig, Parameter
 from aiomlc.models.parameters.matrix_format import MatrixFormat
 from aiomlc.models.parameters.packed_layout import Layout
 
@@ -22,14 +22,14 @@ def token_bytes(
     cache: KVCache,
 ) -> TokenBytes:
     """Return the memory that a decoder needs per token, beside its KV cache."""
-    row = cache.row_bytes(config.head_dim)
-    query_heads, key_heads = config.num_attention_heads, config.num_key_value_heads
-    queries, keys = query_heads * config.head_dim, key_heads * config.head_dim
+    shape = config.cache_shape
+    row = cache.row_bytes(shape.head_dim)
+    queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
     # An int8 cache additionally needs the rotated heads in the compute dtype.
     rotated = (queries + 2 * keys) * cache.compute_bytes if cache.is_8_bit else 0
     return TokenBytes(
         # Queries, keys, values and outputs, and two partial sums per head.
-        chunk=2 * (query_heads + key_heads) * row + 8 * query_heads,
+        chunk=2 * (shape.num_heads + shape.num_kv_heads) * row + 8 * shape.num_heads,
         # Four hidden states, the fused projection and the output of attention.
         step=4 * (4 * config.hidden_size + 2 * queries + 2 * keys)
         + _feed_forward_bytes(config, parameters, quantization)
@@ -46,16 +46,20 @@ def _feed_forward_bytes(
         for parameter in parameters
         if ".mlp." in parameter.name and not parameter.keep_float32
     }
-    inner = _inner_bytes(config, layouts)
-    experts = config.experts
-    if experts is None:
-        return inner
-
     element = max(_element_bytes(name) for layout in layouts.values() for name, _ in layout)
-    expert_bytes = element * (config.hidden_size + experts.intermediate_size)
-    routing = 4 * experts.count + element * config.hidden_size
-    shared = 12 * experts.shared_size
-    return max(inner, shared + routing + experts.per_token * expert_bytes)
+    is_rms = config.norm_kind == "rms"
+    return max(
+        _experts_bytes(layer.feed_forward, config.hidden_size, element)
+        if isinstance(layer.feed_forward, ExpertsConfig)
+        else _mlp_bytes(layer.feed_forward, layouts, is_rms and layer.norm_placement == "pre")
+        for layer in set(config.layers)
+    )
+
+
+def _experts_bytes(experts: ExpertsConfig, hidden: int, element: int) -> int:
+    expert_bytes = element * (hidden + experts.intermediate_size)
+    routing = 4 * experts.count + element * hidden
+    return 12 * experts.shared_size + routing + experts.per_token * expert_bytes
 
 
 def _element_bytes(matrix_format: str) -> int:
@@ -71,19 +75,17 @@ def _element_bytes(matrix_format: str) -> int:
             return 2
 
 
-def _inner_bytes(config: DecoderConfig, layouts: Mapping[str, Layout]) -> int:
-    inner = config.intermediate_size
-    if not config.traits.gated:
+def _mlp_bytes(mlp: MlpConfig, layouts: Mapping[str, Layout], has_pre_norm: bool) -> int:
+    inner = mlp.intermediate_size
+    if not mlp.gated:
         return 8 * inner
 
-    traits = config.traits
-    plain = traits.norm_kind == "rms" and traits.norm_placement == "pre" and not traits.mlp_bias
     gate_ups = [name for name in layouts if name.endswith(".mlp.gate_up_proj")]
     downs = [layouts[name.replace("gate_up_proj", "down_proj")] for name in gate_ups]
-    fused = plain and all(
+    fused = all(
         fuses_feed_forward(layouts[name], down) for name, down in zip(gate_ups, downs, strict=True)
     )
-    if not fused:
+    if mlp.bias or not (has_pre_norm and fused):
         return 12 * inner
 
     # The fused kernel stores only what the next matrix reads.

@@ -13,6 +13,7 @@ from aiomlc.compiler.job import CompileJob
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import DecoderConfig, read_description
 from tests.model.tiny_models import TINY_CONFIGS
+from tests.unit.models.plans import rope_of
 
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 PAIR_FACTORS = {
@@ -196,7 +197,7 @@ def _read(directory: Path, base: str, changes: dict[str, Any]) -> DecoderConfig:
 
 @pytest.mark.parametrize("case", ROPE_CASES, ids=lambda case: case.name)
 def test_rope_matches_transformers(tmp_path: Path, case: RopeCase) -> None:
-    rope = _read(tmp_path, case.base, case.changes).rope
+    rope = rope_of(_read(tmp_path, case.base, case.changes))
 
     assert rope.inverse_frequencies(16) == pytest.approx(case.frequencies, rel=4e-7)
     assert rope.attention_factor == pytest.approx(case.attention_factor)
@@ -229,14 +230,14 @@ def test_max_sequence_length_selects_short_or_long_factors(
 ) -> None:
     config = _read(tmp_path, "phi3", LONGROPE)
 
-    rope = config.within(tokens).rope
+    rope = rope_of(config.within(tokens))
 
     factors = PAIR_FACTORS["long_factor" if is_long else "short_factor"]
     plain = [1e4 ** (-i / 6) for i in range(6)]
     assert rope.inverse_frequencies(16) == pytest.approx(
         [frequency / factor for frequency, factor in zip(plain, factors, strict=True)]
     )
-    assert rope.attention_factor == config.rope.attention_factor
+    assert rope.attention_factor == rope_of(config).attention_factor
 
 
 def test_max_sequence_length_beyond_the_context_changes_nothing(tmp_path: Path) -> None:

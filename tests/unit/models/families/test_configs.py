@@ -19,6 +19,7 @@ from aiomlc.models import (
     read_description,
 )
 from tests.model.tiny_models import TINY_CONFIGS, tiny_weights
+from tests.unit.models.plans import rope_of
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -173,7 +174,7 @@ def test_inverse_frequencies_match_transformers(tmp_path: Path, rope_type: str, 
 
     config = _read(tmp_path, changes, without=("rope_parameters",))
 
-    assert config.rope.inverse_frequencies(32) == pytest.approx(expected, rel=4e-7)
+    assert rope_of(config).inverse_frequencies(32) == pytest.approx(expected, rel=4e-7)
 
 
 def test_rope_scaling_may_use_the_key_type(tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_rope_scaling_may_use_the_key_type(tmp_path: Path) -> None:
 
     config = _read(tmp_path, changes, without=("rope_parameters",))
 
-    assert config.rope == RopeConfig("linear", 10000.0, 2.0)
+    assert rope_of(config) == RopeConfig("linear", 10000.0, 2.0)
 
 
 def test_an_mlc_config_equals_the_hugging_face_config_it_was_converted_from(tmp_path: Path) -> None:
@@ -206,7 +207,8 @@ def test_an_mlc_config_equals_the_hugging_face_config_it_was_converted_from(tmp_
 
 def test_families_differ_in_biases_and_norms(tmp_path: Path) -> None:
     def switches(config: DecoderConfig) -> tuple[bool, bool, bool]:
-        return config.traits.qkv_bias, config.traits.output_bias, config.traits.qk_norm
+        attention = config.attention[0]
+        return attention.qkv_bias, attention.output_bias, attention.qk_norm != "none"
 
     assert switches(_read(tmp_path, {})) == (False, False, False)
     assert switches(_read(tmp_path, {"attention_bias": True})) == (True, True, False)
@@ -218,12 +220,12 @@ def test_granite_scales_the_embedding_instead_of_the_updates(tmp_path: Path) -> 
     config = _read(tmp_path, {"residual_multiplier": 0.5, "logits_scaling": 8}, base="granite")
 
     assert (config.embedding_scale, config.norm_eps) == (24.0, 4e-5)
-    assert (config.attention_scale, config.logit_scale) == (0.1, 0.125)
+    assert (config.attention[0].scale, config.logit_scale) == (0.1, 0.125)
 
 
 def test_missing_head_dim_is_derived_or_the_family_default(tmp_path: Path) -> None:
-    assert _read(tmp_path, {}, without=("head_dim",)).head_dim == 16
-    assert _read(tmp_path, {}, base="qwen3", without=("head_dim",)).head_dim == 128
+    assert _read(tmp_path, {}, without=("head_dim",)).cache_shape.head_dim == 16
+    assert _read(tmp_path, {}, base="qwen3", without=("head_dim",)).cache_shape.head_dim == 128
 
 
 @pytest.mark.parametrize(
@@ -267,10 +269,10 @@ def test_windows_match_transformers_and_keep_the_context_length(
 def test_attention_sinks_require_a_window(tmp_path: Path) -> None:
     sinks = {"attention_sink_size": 4}
 
-    assert _read(tmp_path, {"sliding_window": 100}, base="mistral").attention_sinks == 0
+    assert _read(tmp_path, {"sliding_window": 100}, base="mistral").attention[0].sinks == 0
     windowed = _read(tmp_path, sinks | {"sliding_window": 100}, base="mistral")
-    assert windowed.attention_sinks == 4
-    assert _read(tmp_path, sinks, base="mistral").attention_sinks == 0
+    assert windowed.attention[0].sinks == 4
+    assert _read(tmp_path, sinks, base="mistral").attention[0].sinks == 0
 
 
 @pytest.mark.parametrize(("trained", "context"), [(None, 32768), (2048, 2048)])
@@ -310,7 +312,11 @@ def test_with_window_replaces_the_windows_of_the_model(
 ) -> None:
     config = _read(tmp_path, {}, base=architecture).with_window(size, sinks)
 
-    assert (config.windows, config.attention_sinks) == expected
+    sizes, expected_sinks = expected
+    assert config.windows == sizes
+    assert [layer.sinks for layer in config.attention] == [
+        expected_sinks if window else 0 for window in sizes or (0,) * len(config.layers)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from aiomlc.models import DecoderConfig, read_description
 from aiomlc.models.registry import MODEL_TYPES
 from tests.model.tiny_models import TINY_CONFIGS
 from tests.model.transformers_defaults import DEFAULTS, Defaults
+from tests.unit.models.plans import ropes_of
 
 ENCODERS = {"bert", "bert-bge"}
 OMITTED = {
@@ -49,7 +50,7 @@ def test_omitted_fields_have_the_defaults_of_transformers(
     config = _read_with_defaults(tmp_path, model_type)
 
     assert config.norm_eps == expected.norm_eps
-    assert config.rope.theta == expected.rope_theta
+    assert config.rope_theta == expected.rope_theta
     assert config.tie_word_embeddings == expected.tie_word_embeddings
 
 
@@ -79,9 +80,10 @@ def test_exaone4_without_the_field_rotates_only_layers_with_the_default_window(
     )
 
     assert config.windows == (4096, 4096, 4096, 0)
-    assert [rope is not None for rope in config.layer_ropes] == [True, True, True, False]
+    assert [rope is not None for rope in ropes_of(config)] == [True, True, True, False]
     null = _read_with_defaults(tmp_path, "exaone4", sliding_window=None)
-    assert (null.windows, null.layer_ropes) == ((), ())
+    assert null.windows == ()
+    assert None not in ropes_of(null)
 
 
 def test_mistral_in_mlc_format_has_no_default_window(tmp_path: Path) -> None:

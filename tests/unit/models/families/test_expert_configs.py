@@ -10,8 +10,15 @@ import pytest
 
 from aiomlc.compiler.job import CompileJob
 from aiomlc.errors import ModelLoadError
-from aiomlc.models import DecoderConfig, ExpertsConfig, decoder_parameters, read_description
+from aiomlc.models import (
+    DecoderConfig,
+    ExpertsConfig,
+    MlpConfig,
+    decoder_parameters,
+    read_description,
+)
 from tests.model.tiny_models import TINY_CONFIGS
+from tests.unit.models.plans import experts_of, rope_of
 
 
 def _read(directory: Path, base: str, **changes: Any) -> DecoderConfig:  # noqa: ANN401
@@ -24,35 +31,36 @@ def _read(directory: Path, base: str, **changes: Any) -> DecoderConfig:  # noqa:
 def test_an_experts_config_lists_its_dense_layers(tmp_path: Path) -> None:
     config = _read(tmp_path, "qwen3_moe")
 
-    assert config.experts == ExpertsConfig(
-        count=9, per_token=3, intermediate_size=96, normalize=True, dense_layers=(1,)
-    )
-    assert config.traits.qk_norm
+    experts = ExpertsConfig(count=9, per_token=3, intermediate_size=96, normalize=True)
+    assert experts_of(config) == (experts, [1])
+    assert config.layers[1].feed_forward == MlpConfig(intermediate_size=160)
+    assert config.attention[0].qk_norm == "per_head"
 
 
 @pytest.mark.parametrize(
     ("changes", "dense"),
     [
-        ({"mlp_only_layers": []}, ()),
-        ({"mlp_only_layers": None}, ()),
-        ({"mlp_only_layers": [0, 2, 7]}, (0, 2)),
-        ({"mlp_only_layers": [], "decoder_sparse_step": 2}, (0, 2)),
-        ({"mlp_only_layers": [1], "decoder_sparse_step": 2}, (0, 1, 2)),
+        ({"mlp_only_layers": []}, []),
+        ({"mlp_only_layers": None}, []),
+        ({"mlp_only_layers": [0, 2, 7]}, [0, 2]),
+        ({"mlp_only_layers": [], "decoder_sparse_step": 2}, [0, 2]),
     ],
 )
 def test_dense_layers_are_listed_or_derived_from_the_sparse_step(
-    tmp_path: Path, changes: dict[str, Any], dense: tuple[int, ...]
+    tmp_path: Path, changes: dict[str, Any], dense: list[int]
 ) -> None:
-    experts = _read(tmp_path, "qwen3_moe", **changes).experts
+    assert experts_of(_read(tmp_path, "qwen3_moe", **changes))[1] == dense
 
-    assert experts is not None
-    assert experts.dense_layers == dense
+
+def test_a_model_may_have_no_layer_with_experts(tmp_path: Path) -> None:
+    changes = {"mlp_only_layers": [1], "decoder_sparse_step": 2}
+
+    assert not _read(tmp_path, "qwen3_moe", **changes).has_experts
 
 
 def test_expert_weights_are_normalized_only_if_the_config_asks_for_it(tmp_path: Path) -> None:
-    experts = _read(tmp_path, "qwen3_moe", norm_topk_prob=None).experts
+    experts, _ = experts_of(_read(tmp_path, "qwen3_moe", norm_topk_prob=None))
 
-    assert experts is not None
     assert not experts.normalize
 
 
@@ -105,29 +113,23 @@ def test_mixtral_has_its_own_tensor_names(tmp_path: Path) -> None:
 def test_mixtral_and_olmoe_differ_in_normalization_and_windows(tmp_path: Path) -> None:
     mixtral, olmoe = _read(tmp_path, "mixtral"), _read(tmp_path, "olmoe")
 
-    assert mixtral.experts == ExpertsConfig(
-        count=4, per_token=2, intermediate_size=64, normalize=True
-    )
+    experts = ExpertsConfig(count=4, per_token=2, intermediate_size=64, normalize=True)
+    assert experts_of(mixtral) == (experts, [])
     assert mixtral.windows == (24, 24)
-    assert olmoe.experts == ExpertsConfig(
-        count=12, per_token=4, intermediate_size=32, normalize=False
-    )
-    assert olmoe.traits.qk_norm_full_width
+    experts = ExpertsConfig(count=12, per_token=4, intermediate_size=32, normalize=False)
+    assert experts_of(olmoe) == (experts, [])
+    assert olmoe.attention[0].qk_norm == "full_width"
 
 
 def test_qwen2_moe_has_a_shared_expert(tmp_path: Path) -> None:
     config = _read(tmp_path, "qwen2_moe")
     parameters = {p.mlc_name: p for p in decoder_parameters(config)}
 
-    assert config.traits.qkv_bias
-    assert config.experts == ExpertsConfig(
-        count=7,
-        per_token=3,
-        intermediate_size=32,
-        normalize=False,
-        shared_size=96,
-        dense_layers=(0, 2),
+    assert config.attention[0].qkv_bias
+    experts = ExpertsConfig(
+        count=7, per_token=3, intermediate_size=32, normalize=False, shared_size=96
     )
+    assert experts_of(config) == (experts, [0, 2])
     gate_up = parameters["model.layers.1.mlp.shared_expert.gate_up_proj"]
     gate = parameters["model.layers.1.mlp.shared_expert_gate"]
     assert (gate_up.shape, gate_up.keep_float32) == ((2 * 96, 64), False)
@@ -148,7 +150,7 @@ def test_windows_of_qwen2_moe_require_layer_types(tmp_path: Path) -> None:
 
 
 def test_mixtral_has_its_own_default_rope_theta(tmp_path: Path) -> None:
-    assert _read(tmp_path, "mixtral", rope_theta=None).rope.theta == 1e6
+    assert rope_of(_read(tmp_path, "mixtral", rope_theta=None)).theta == 1e6
 
 
 def test_a_job_survives_the_json_round_trip(tmp_path: Path) -> None:

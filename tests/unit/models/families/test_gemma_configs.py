@@ -12,9 +12,10 @@ import pytest
 
 from aiomlc.compiler import CompileJob
 from aiomlc.errors import ModelLoadError
-from aiomlc.models import DecoderConfig, RopeConfig, decoder_parameters, read_description
+from aiomlc.models import DecoderConfig, MlpConfig, RopeConfig, decoder_parameters, read_description
 from aiomlc.models.graph.rope_table import rope_table
 from tests.model.tiny_models import TINY_CONFIGS
+from tests.unit.models.plans import ropes_of
 
 
 def _read(
@@ -31,7 +32,7 @@ def test_gemma_scales_its_embedding_and_adds_one_to_every_norm(tmp_path: Path) -
     config = _read(tmp_path, {}, without=("head_dim", "tie_word_embeddings"))
 
     assert config.embedding_scale == math.sqrt(64)
-    assert config.head_dim == 256
+    assert config.cache_shape.head_dim == 256
     assert config.tie_word_embeddings
     parameters = decoder_parameters(config)
     offsets = {p.name: p.weight_offset for p in parameters if p.weight_offset}
@@ -48,7 +49,9 @@ def test_every_name_of_the_gemma_activation_means_gelu_tanh(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     assert _read(tmp_path, changes) == _read(tmp_path, {})
-    assert _read(tmp_path, changes).traits.activation == "gelu_tanh"
+    assert _read(tmp_path, changes).layers[0].feed_forward == MlpConfig(
+        intermediate_size=128, activation="gelu_tanh"
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,12 +74,13 @@ def test_gemma2_has_softcapping_and_windows_in_every_second_layer(tmp_path: Path
     caps = ("attn_logit_softcapping", "final_logit_softcapping")
     config = _read(tmp_path, {"num_hidden_layers": 4}, base="gemma2", without=caps)
 
-    assert (config.attn_logit_softcapping, config.final_logit_softcapping) == (50.0, 30.0)
-    assert config.attention_scale == 24**-0.5
+    attention = config.attention[0]
+    assert (attention.soft_cap, config.final_logit_softcapping) == (50.0, 30.0)
+    assert attention.scale == 24**-0.5
     assert config.windows == (20, 0, 20, 0)
-    assert config.traits.norm_placement == "sandwich"
+    assert {layer.norm_placement for layer in config.layers} == {"sandwich"}
     capless = _read(tmp_path, dict.fromkeys(caps), base="gemma2")
-    assert (capless.attn_logit_softcapping, capless.final_logit_softcapping) == (0.0, 0.0)
+    assert (capless.attention[0].soft_cap, capless.final_logit_softcapping) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -113,10 +117,10 @@ def test_gemma3_layers_with_a_window_have_their_own_rope(tmp_path: Path) -> None
     config = _read(tmp_path, {}, base="gemma3_text")
 
     assert config.windows == (20, 0, 20)
-    assert config.layer_ropes == (LOCAL, GLOBAL, LOCAL)
-    assert config.rope == GLOBAL
-    assert (config.attn_logit_softcapping, config.final_logit_softcapping) == (0.0, 0.0)
-    assert config.traits.qk_norm
+    assert ropes_of(config) == (LOCAL, GLOBAL, LOCAL)
+    assert config.rope_theta == GLOBAL.theta
+    assert (config.attention[0].soft_cap, config.final_logit_softcapping) == (0.0, 0.0)
+    assert config.attention[0].qk_norm == "per_head"
 
 
 def test_gemma3_caps_logits_but_not_attention_scores(tmp_path: Path) -> None:
@@ -125,7 +129,7 @@ def test_gemma3_caps_logits_but_not_attention_scores(tmp_path: Path) -> None:
 
     config = _read(tmp_path, caps, base="gemma3_text")
 
-    assert (config.attn_logit_softcapping, config.final_logit_softcapping) == (0.0, 1.5)
+    assert (config.attention[0].soft_cap, config.final_logit_softcapping) == (0.0, 1.5)
 
 
 def test_gemma3_reads_the_rope_format_of_transformers_5(tmp_path: Path) -> None:
@@ -140,14 +144,14 @@ def test_gemma3_reads_the_rope_format_of_transformers_5(tmp_path: Path) -> None:
 
     assert config == _read(tmp_path, {}, base="gemma3_text")
     plain = _read(tmp_path, {}, base="gemma3_text", without=old)
-    assert plain.layer_ropes[:2] == (RopeConfig(theta=10000.0), RopeConfig(theta=1000000.0))
+    assert ropes_of(plain)[:2] == (RopeConfig(theta=10000.0), RopeConfig(theta=1000000.0))
 
 
 def test_a_window_as_long_as_the_context_keeps_the_local_rope(tmp_path: Path) -> None:
     config = _read(tmp_path, {"sliding_window": 512}, base="gemma3_text")
 
     assert config.windows == ()
-    assert config.layer_ropes == (LOCAL, GLOBAL, LOCAL)
+    assert ropes_of(config) == (LOCAL, GLOBAL, LOCAL)
 
 
 def test_gemma3_reads_its_text_config_with_the_defaults_of_transformers(tmp_path: Path) -> None:
@@ -158,9 +162,9 @@ def test_gemma3_reads_its_text_config_with_the_defaults_of_transformers(tmp_path
     config = read_description(tmp_path).config
 
     assert isinstance(config, DecoderConfig)
-    sizes = (config.hidden_size, config.num_attention_heads, config.num_key_value_heads)
-    assert sizes == (2560, 8, 4)
-    assert (config.vocab_size, config.head_dim) == (262208, 256)
+    sizes = (config.hidden_size, *config.cache_shape[1:])
+    assert sizes == (2560, 8, 4, 256)
+    assert config.vocab_size == 262208
     assert config.windows[4:7] == (4096, 0, 4096)
     assert decoder_parameters(config)[0].sources == ("language_model.model.embed_tokens.weight",)
 

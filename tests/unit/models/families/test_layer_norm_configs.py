@@ -11,6 +11,7 @@ import pytest
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import DecoderConfig, decoder_parameters, read_description
 from tests.model.tiny_models import TINY_CONFIGS
+from tests.unit.models.plans import mlp_of, rope_of
 
 # MLC's names of the parameters of the first layer and outside of the layers.
 MLC_NAMES: dict[str, set[str]] = {
@@ -146,7 +147,7 @@ def test_partial_rotation_rotates_a_fraction_of_each_head(
 ) -> None:
     config = _read(tmp_path, base, changes)
 
-    assert len(config.rope.inverse_frequencies(config.head_dim)) == pairs
+    assert len(rope_of(config).inverse_frequencies(config.cache_shape.head_dim)) == pairs
 
 
 def test_cohere_has_the_defaults_of_transformers(tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_cohere_has_the_defaults_of_transformers(tmp_path: Path) -> None:
     config = _read(tmp_path, "cohere", absent | {"attention_bias": None})
 
     assert config.logit_scale == 0.0625
-    assert config.rope.theta == 500000.0
+    assert rope_of(config).theta == 500000.0
     assert config.tie_word_embeddings
     assert not any(p.name.endswith("bias") for p in decoder_parameters(config))
 
@@ -172,7 +173,7 @@ def test_cohere_has_the_defaults_of_transformers(tmp_path: Path) -> None:
 def test_gpt_neox_reads_rope_theta_from_its_own_field_or_the_common_ones(
     tmp_path: Path, changes: dict[str, Any], theta: float
 ) -> None:
-    assert _read(tmp_path, "gpt_neox", changes).rope.theta == theta
+    assert rope_of(_read(tmp_path, "gpt_neox", changes)).theta == theta
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_gpt_neox_reads_rope_theta_from_its_own_field_or_the_common_ones(
 def test_norm_placement_matches_transformers(
     tmp_path: Path, base: str, norm_placement: str
 ) -> None:
-    assert _read(tmp_path, base, {}).traits.norm_placement == norm_placement
+    assert _read(tmp_path, base, {}).layers[0].norm_placement == norm_placement
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_norm_placement_matches_transformers(
 def test_activations_match_transformers(
     tmp_path: Path, base: str, name: str | None, activation: str
 ) -> None:
-    assert _read(tmp_path, base, {"hidden_act": name}).traits.activation == activation
+    assert mlp_of(_read(tmp_path, base, {"hidden_act": name})).activation == activation
 
 
 @pytest.mark.parametrize(
@@ -251,4 +252,4 @@ def test_gpt_neox_has_one_key_value_head_per_query_head(tmp_path: Path) -> None:
     config = _read(tmp_path, "gpt_neox", {"num_key_value_heads": 2})
 
     assert config == _read(tmp_path, "gpt_neox", {"head_dim": 16})
-    assert (config.num_key_value_heads, config.head_dim) == (4, 16)
+    assert config.cache_shape[2:] == (4, 16)

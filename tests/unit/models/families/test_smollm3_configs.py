@@ -11,6 +11,7 @@ import pytest
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import DecoderConfig, RopeConfig, read_description
 from tests.model.tiny_models import TINY_CONFIGS
+from tests.unit.models.plans import ropes_of
 
 
 def _read(directory: Path, changes: dict[str, Any]) -> DecoderConfig:
@@ -34,8 +35,8 @@ def test_some_layers_have_no_rope(
 ) -> None:
     config = _read(tmp_path, changes)
 
-    assert config.layer_ropes == tuple(config.rope if is_rotary else None for is_rotary in rotates)
-    assert config.rope == RopeConfig(theta=10000.0)
+    rope = RopeConfig(theta=10000.0)
+    assert ropes_of(config) == tuple(rope if is_rotary else None for is_rotary in rotates)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import DecoderConfig, read_description
 from tests.model.tiny_models import TINY_CONFIGS
+from tests.unit.models.plans import mlp_of, rope_of, ropes_of
 
 
 def _read(directory: Path, base: str, changes: dict[str, Any]) -> DecoderConfig:
@@ -23,8 +24,8 @@ def _read(directory: Path, base: str, changes: dict[str, Any]) -> DecoderConfig:
 def test_families_differ_in_their_biases(tmp_path: Path) -> None:
     def biases(base: str, **changes: object) -> tuple[bool, bool, bool]:
         config = _read(tmp_path, base, changes)
-        traits = config.traits
-        return traits.qkv_bias, traits.output_bias, traits.mlp_bias
+        attention = config.attention[0]
+        return attention.qkv_bias, attention.output_bias, mlp_of(config).bias
 
     assert biases("internlm3") == (True, True, True)
     other_names = {"attention_bias": None, "mlp_bias": None}
@@ -38,7 +39,7 @@ def test_families_differ_in_their_biases(tmp_path: Path) -> None:
 
 def test_families_have_their_own_default_rope_theta(tmp_path: Path) -> None:
     def theta(base: str) -> float:
-        return _read(tmp_path, base, {"rope_theta": None}).rope.theta
+        return rope_of(_read(tmp_path, base, {"rope_theta": None})).theta
 
     assert (theta("llama_bias"), theta("helium"), theta("ernie4_5")) == (1e4, 1e5, 5e5)
 
@@ -47,12 +48,12 @@ def test_exaone4_with_windows_has_rope_only_in_windowed_layers(tmp_path: Path) -
     config = _read(tmp_path, "exaone4_window", {})
 
     assert config.windows == (20, 0, 20)
-    assert config.layer_ropes == (config.rope, None, config.rope)
-    assert _read(tmp_path, "exaone4", {}).layer_ropes == ()
+    rope = rope_of(_read(tmp_path, "exaone4", {}))
+    assert ropes_of(config) == (rope, None, rope)
 
 
 def test_glm_pads_frequencies_to_the_head_dim(tmp_path: Path) -> None:
-    frequencies = _read(tmp_path, "glm", {}).rope.inverse_frequencies(32)
+    frequencies = rope_of(_read(tmp_path, "glm", {})).inverse_frequencies(32)
 
     assert frequencies == pytest.approx([1e4 ** (-i / 8) for i in range(8)] + [0.0] * 8)
 
@@ -69,17 +70,18 @@ def test_both_rope_formats_of_olmo3_are_equivalent(tmp_path: Path) -> None:
 
     assert _read(tmp_path, "olmo3", new) == old
     assert old.windows == (20, 0, 20)
-    local, full, _ = old.layer_ropes
-    assert full == old.rope
+    local, full, last = ropes_of(old)
+    assert local == last
     assert local is not None
+    assert full is not None
     assert (local.rope_type, local.theta, local.attention_factor) == ("default", 500000.0, 1.0)
-    assert (old.rope.rope_type, old.rope.attention_factor) == ("yarn", 1.2)
+    assert (full.rope_type, full.attention_factor) == ("yarn", 1.2)
 
 
 def test_granite4_reads_the_intermediate_size_of_its_shared_mlp(tmp_path: Path) -> None:
     config = _read(tmp_path, "granitemoehybrid", {"layer_types": ["attention", "attention"]})
 
-    assert config.intermediate_size == 160
+    assert mlp_of(config).intermediate_size == 160
     assert config.embedding_scale == 40.0
 
 
