@@ -174,7 +174,11 @@ def _differences(found: object, expected: object, name: str = "") -> Iterator[st
         for key in sorted({*found, *expected}):
             inner = f"{name}.{key}" if name else str(key)
             yield from _differences(found.get(key, _MISSING), expected.get(key, _MISSING), inner)
-    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+    elif isinstance(found, list) and isinstance(expected, list):
+        if len(found) != len(expected):
+            yield f"{name} has {len(found)} items in the library and must have {len(expected)}"
+            return
+
         pairs = enumerate(zip(found, expected, strict=True))
         index, (one, other) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
         yield from _differences(one, other, f"{name}[{index}]")

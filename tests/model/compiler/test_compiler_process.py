@@ -80,7 +80,7 @@ async def test_a_compiler_failure_is_reported_with_its_traceback(
 
     monkeypatch.setattr(cache, "write_job", write_job)
 
-    with pytest.raises(CompileError, match="KeyError: 'config'") as caught:
+    with pytest.raises(CompileError, match="config\n  Field required") as caught:
         await compile_model(JOB)
 
     assert "Traceback" in str(caught.value)

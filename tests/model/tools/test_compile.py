@@ -106,10 +106,19 @@ async def test_another_setting_is_named(model: Path, library: Path) -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_the_library_of_another_model_is_refused(library: Path, tmp_path: Path) -> None:
-    other = write_tiny(tmp_path / "other", "qwen3")
+@pytest.mark.parametrize(
+    ("architecture", "problem"),
+    [
+        ("qwen3", r"; config\.layers has 3 items in the library and must have 2; "),
+        ("gemma2", r"config\.\w+ is .* and must be .*; and \d+ more\."),
+    ],
+)
+async def test_the_library_of_another_model_is_refused(
+    library: Path, tmp_path: Path, architecture: str, problem: str
+) -> None:
+    other = write_tiny(tmp_path / "other", architecture)
 
-    with pytest.raises(ModelLoadError, match=r"config\.\w+ is .* and must be .* more\."):
+    with pytest.raises(ModelLoadError, match=problem):
         async with AsyncMLCEngine(other, model_lib=library):
             pass
 
