@@ -1,5 +1,8 @@
 """Tool calls as JSON objects with the keys `name` and `arguments` (or their synonyms)."""
 
+# A frozen field overrides a property, as mypy allows.
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 __all__ = ("JsonCalls",)

@@ -1,5 +1,8 @@
 """Tool calls as a function name and a JSON object, separated by markers."""
 
+# A frozen field overrides a property, as mypy allows.
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 __all__ = ("NamedJsonCalls",)

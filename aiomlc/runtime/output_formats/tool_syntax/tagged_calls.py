@@ -1,5 +1,8 @@
 """Tool calls in which each argument has tags and an unquoted value."""
 
+# A frozen field overrides a property, as mypy allows.
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 __all__ = ("TaggedCalls",)

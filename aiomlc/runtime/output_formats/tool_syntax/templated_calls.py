@@ -1,5 +1,8 @@
 """Tool calls as the `response_template` of a tokenizer configuration describes them."""
 
+# A frozen field overrides a property, as mypy allows.
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 __all__ = ("PLACEHOLDER", "RegionEnd", "TemplatedCalls")
