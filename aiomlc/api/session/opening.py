@@ -61,7 +61,7 @@ class ModelOpener:
         device: The device to run on.
         on_progress: Called with the progress.
         loader: Opens the model; None for `open_model`.
-        events: Where the beginning and the end of loading are told.
+        events: Where the beginning and the end of loading are reported.
     """
 
     def __init__(

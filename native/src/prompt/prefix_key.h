@@ -78,7 +78,7 @@ struct PrefixKey {
   KeyRun keys;
 };
 
-/*! \return How many of the first positions of two prefixes are equal. */
+/*! \return The number of first positions that two prefixes have in common. */
 inline size_t CountCommon(const PrefixKey& a, const PrefixKey& b) {
   return a.adapter == b.adapter ? CountCommon(a.keys, b.keys) : 0;
 }

@@ -61,7 +61,7 @@ struct Sequence {
   bool is_decoding() const { return num_completion_tokens() > 0 && num_uncomputed() == 1; }
   /*! \brief Whether its logits are computed and sampling waits only for the grammar's mask. */
   bool awaits_mask() const { return !deferred_logits.empty(); }
-  /*! \return What identifies its first `count` tokens in the prefix cache. */
+  /*! \return The key of its first `count` tokens in the prefix cache. */
   PrefixKey prefix_key(int64_t count) const {
     return PrefixKey({}, token_ids, piece_keys).First(static_cast<size_t>(count));
   }

@@ -177,7 +177,7 @@ class FakeModel final : public Model {
     TakePages(&sequence);
   }
 
-  /*! \return What the cache holds of an embedded row, instead of a token id: negative. */
+  /*! \return A negative number that the cache holds for an embedded row, in place of a token id. */
   int32_t HashOfRow(const float* row) const {
     uint32_t hash = 0x811c9dc5u;
     for (int64_t i = 0; i < sizes_.embedded_row_size; ++i) {

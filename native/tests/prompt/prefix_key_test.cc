@@ -151,7 +151,7 @@ TEST(PrefixKey, CommonPositionsAreThoseOfTheDefinition) {
     }
     num_partial += count > 0 && count < std::min(a.tokens.size(), b.tokens.size());
   }
-  EXPECT_GT(num_partial, 2000u) << "the prefixes are too different to test anything";
+  EXPECT_GT(num_partial, 1000u) << "the prefixes are too different to test anything";
 }
 
 TEST(RadixTree, PiecesAndAdaptersMatchALinearSearchAfterRandomChanges) {

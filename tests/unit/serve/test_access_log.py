@@ -74,7 +74,7 @@ async def _request(run: Callable[..., Awaitable[None]], settings: ServerSettings
     ids=["all", "without probes", "none"],
 )
 def test_requests_are_logged_but_for_quiet_paths(
-    run: Callable[..., object],
+    run: Callable[..., Awaitable[None]],
     backend: str,
     access_log: bool,
     quiet_paths: tuple[str, ...],
