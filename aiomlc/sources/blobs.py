@@ -14,11 +14,10 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from filelock import Timeout
+from filelock import FileLock, Timeout
 from huggingface_hub import constants
-from huggingface_hub.utils import WeakFileLock
 
 from aiomlc.sources.hub import Hub, RemoteFile, retrying
 from aiomlc.sources.job import Failure
@@ -148,17 +147,16 @@ class BlobStore:
         """Hold the lock with which huggingface_hub protects the download of a file."""
         path = self._folder.parent / ".locks" / self._folder.name / f"{file.hash}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path, mode=0o664)  # Of a group that shares the cache.
         try:
-            lock: Any = WeakFileLock(str(path), timeout=_LOCK_SECONDS)
-            lock.__enter__()
+            lock.acquire(timeout=_LOCK_SECONDS)
         except Timeout:
             self._report.say(f"another process downloads {file.name}")
-            lock = WeakFileLock(str(path))
-            lock.__enter__()
+            lock.acquire()
         try:
             yield
         finally:
-            lock.__exit__(None, None, None)
+            lock.release()
 
 
 def is_intact(path: Path, file: RemoteFile) -> bool:
