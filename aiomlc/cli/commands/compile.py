@@ -35,12 +35,12 @@ def compile_(  # noqa: PLR0913 - one parameter per option.
 ) -> None:
     """Compile a model's library ahead of time, for --model-lib."""
     with report_failures(debug=debug):
-        from aiomlc.cli.jobs.tool_runner import run_tool
+        from aiomlc.cli.terminal.progress import run_with_progress
         from aiomlc.tools.compile_library import compile_model
 
         values = parse_overrides(overrides)
-        path = run_tool(
-            lambda show: compile_model(
+        path = run_with_progress(
+            lambda on_progress: compile_model(
                 model,
                 output,
                 quantization=quantization,
@@ -49,7 +49,7 @@ def compile_(  # noqa: PLR0913 - one parameter per option.
                 opt=opt,
                 overrides=values,
                 force=force,
-                on_progress=show,
+                on_progress=on_progress,
             )
         )
         typer.echo(f"wrote {path}")

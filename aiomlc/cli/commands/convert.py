@@ -43,11 +43,11 @@ def convert(  # noqa: PLR0913 - one parameter per option.
 ) -> None:
     """Convert the weights of a Hugging Face model to MLC's format."""
     with report_failures(debug=debug):
-        from aiomlc.cli.jobs.tool_runner import run_tool
+        from aiomlc.cli.terminal.progress import run_with_progress
         from aiomlc.tools.convert import convert_weights
 
-        done = run_tool(
-            lambda show: convert_weights(
+        done = run_with_progress(
+            lambda on_progress: convert_weights(
                 config,
                 output,
                 quantization=quantization,
@@ -59,7 +59,7 @@ def convert(  # noqa: PLR0913 - one parameter per option.
                 search=search,
                 calibration=calibration,
                 force=force,
-                on_progress=show,
+                on_progress=on_progress,
             )
         )
         typer.echo(

@@ -42,11 +42,11 @@ def gen_config(  # noqa: PLR0913 - one parameter per option.
     The files of its tokenizer are copied.
     """
     with report_failures(debug=debug):
-        from aiomlc.cli.jobs.tool_runner import run_tool
+        from aiomlc.cli.terminal.progress import run_with_progress
         from aiomlc.tools import gen_config as tool
 
-        path = run_tool(
-            lambda show: tool.gen_config(
+        path = run_with_progress(
+            lambda on_progress: tool.gen_config(
                 config,
                 output,
                 quantization=quantization,
@@ -60,7 +60,7 @@ def gen_config(  # noqa: PLR0913 - one parameter per option.
                 pipeline_parallel_stages=pipeline_parallel_stages,
                 max_batch_size=max_batch_size,
                 force=force,
-                on_progress=show,
+                on_progress=on_progress,
             )
         )
         typer.echo(f"wrote {path}")

@@ -37,10 +37,10 @@ def pull(name: _Name, *, debug: Debug = False) -> None:
     """Download a model, or what has changed of it since."""
     with report_failures(debug=debug):
         # Imported here because the imports would slow down --help.
-        from aiomlc.cli.terminal.progress import with_progress
+        from aiomlc.cli.terminal.progress import run_with_progress
         from aiomlc.runtime.loading.pull import pull as download
 
-        path = _run(with_progress, sys.stderr, partial(download, name))
+        path = run_with_progress(partial(download, name))
         typer.echo(path)
 
 

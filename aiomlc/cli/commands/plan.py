@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ("plan",)
 
-import sys
 from functools import partial
 from typing import Annotated, Any
 
@@ -64,9 +63,7 @@ def plan(  # noqa: PLR0913 - one parameter per option.
 
 def _download(model: str) -> None:
     """Download a model that is a repository of the hub, unless it is cached."""
-    import anyio
-
-    from aiomlc.cli.terminal.progress import with_progress
+    from aiomlc.cli.terminal.progress import run_with_progress
     from aiomlc.runtime.loading.model_directory import fetch_model
 
-    anyio.run(with_progress, sys.stderr, partial(fetch_model, model))
+    run_with_progress(partial(fetch_model, model))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ("ProgressLine", "with_progress")
+__all__ = ("ProgressLine", "run_with_progress", "with_progress")
 
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from itertools import cycle
 from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar, final
 
+import anyio
 from anyio import create_task_group, sleep
 
 from aiomlc.cli.terminal.status_line import StatusLine, can_move_cursor
@@ -53,6 +55,15 @@ async def with_progress(
         raise
 
     return results[0]
+
+
+def run_with_progress(function: Callable[..., Awaitable[T]]) -> T:
+    """Return what `function(on_progress=...)` returns, with its progress on standard error.
+
+    Raises:
+        KeyboardInterrupt: If it was interrupted by Ctrl-C, which cancels it.
+    """
+    return anyio.run(with_progress, sys.stderr, function)
 
 
 @final
