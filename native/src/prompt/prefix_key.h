@@ -52,10 +52,10 @@ struct KeyRun {
   std::span<const PieceKey> CoveredPieces() const;
 };
 
-/*! \return How many of the first keys of two runs with the same `begin` are equal. */
+/*! \return The number of first keys that two runs with the same `begin` have in common. */
 size_t CountCommon(const KeyRun& a, const KeyRun& b);
 
-/*! \brief What a prefix in the KV cache is identified by. A view: it owns nothing. */
+/*! \brief The identity of a prefix in the KV cache. A view: it owns nothing. */
 struct PrefixKey {
   PrefixKey() = default;
   /*! \brief A prefix of text, without an adapter. */

@@ -76,7 +76,7 @@ void SoftCap(ThreadPool& pool, const float* x, float cap, int64_t size, float* o
 void ExpScaled(const float* x, float shift, float factor, int64_t size, float* out);
 
 /*!
- * \brief What a gated feed-forward layer computes of its gate g and up u.
+ * \brief The function of gate g and up u in a gated feed-forward layer.
  *
  * kSilu is silu(g) * u, kGeluTanh is gelu_tanh(g) * u, and kClampedSwiGlu, of gpt-oss, is
  * g * sigmoid(1.702 * g) * (u + 1), with g at most 7 and u between -7 and 7.
