@@ -28,7 +28,8 @@ class PrefixTransfer {
   PrefixTransfer(StepContext* context, SequenceTable* sequences, IdSource* ids)
       : context_(*context), sequences_(*sequences), ids_(*ids) {}
 
-  /*! \return How many of the first tokens are in the prefix cache. \throws EngineError kBadRequest.
+  /*! \return The number of first tokens that are in the prefix cache. \throws EngineError
+   * kBadRequest.
    */
   int64_t CountCached(const PrefixKey& key) const;
 
