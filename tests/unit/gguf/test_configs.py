@@ -127,7 +127,7 @@ def test_a_head_count_may_be_given_for_each_layer(tmp_path: Path) -> None:
 
     config = read_description(path).config
 
-    assert config.num_key_value_heads == 2  # type: ignore[union-attr]
+    assert config.cache_shape.num_kv_heads == 2  # type: ignore[union-attr]
     assert config.vocab_size == 50
     assert config.tie_word_embeddings is True  # type: ignore[union-attr]
 
@@ -142,7 +142,7 @@ def test_the_key_heads_of_phi2_are_those_of_its_tensors(tmp_path: Path, heads: i
 
     config = read_description(_write(tmp_path / "a.gguf", change, architecture="phi2")).config
 
-    assert config.num_key_value_heads == heads  # type: ignore[union-attr]
+    assert config.cache_shape.num_kv_heads == heads  # type: ignore[union-attr]
 
 
 def test_the_documentation_lists_what_opens() -> None:
