@@ -22,21 +22,20 @@ class Violations {
 };
 
 void CheckRunning(const EngineSnapshot& snapshot, Violations* violations) {
-  int64_t reserved = 0;
+  Resources reserved;
   for (const SequenceSnapshot& sequence : snapshot.running) {
-    reserved += sequence.num_pages;
+    reserved += sequence.reserved;
     violations->Require((sequence.num_computed < sequence.num_tokens) != sequence.awaits_mask,
                         sequence,
                         "runs without tokens to compute, or awaits a mask with tokens to compute");
-    violations->Require(sequence.num_pages * snapshot.page_size >= sequence.num_computed, sequence,
-                        "has more computed tokens than fit into its pages");
+    violations->Require(sequence.cost.FitsIn(sequence.reserved), sequence,
+                        "has more computed tokens than fit into what it reserved");
     violations->Require(sequence.num_tokens < snapshot.max_sequence_tokens, sequence,
                         "runs without room for another token");
   }
-  violations->Require(
-      reserved + snapshot.recycling_pages + snapshot.free_pages == snapshot.total_pages,
-      "reserved, recycling and free pages do not sum to the total");
-  violations->Require(snapshot.free_pages >= 0, "the number of free pages is negative");
+  violations->Require(reserved + snapshot.kept + snapshot.free == snapshot.total,
+                      "reserved, kept and free resources do not sum to the total");
+  violations->Require(Resources().FitsIn(snapshot.free), "the free resources are negative");
   violations->Require(static_cast<int64_t>(snapshot.running.size()) <= snapshot.max_running,
                       "more sequences run than max_running");
   violations->Require(std::is_sorted(snapshot.running.begin(), snapshot.running.end(),
@@ -49,7 +48,8 @@ void CheckRunning(const EngineSnapshot& snapshot, Violations* violations) {
 
 void CheckIdle(const std::vector<SequenceSnapshot>& sequences, Violations* violations) {
   for (const SequenceSnapshot& sequence : sequences) {
-    violations->Require(sequence.num_pages == 0, sequence, "has pages, but is not running");
+    violations->Require(sequence.reserved.is_zero(), sequence,
+                        "holds resources, but is not running");
     violations->Require(sequence.num_computed == 0, sequence,
                         "has computed tokens, but is not running");
   }

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "model/resources.h"
+
 namespace aiomlc {
 
 /*! \brief A snapshot of one sequence. */
@@ -16,7 +18,9 @@ struct SequenceSnapshot {
   int64_t id;
   int64_t num_tokens;
   int64_t num_computed;
-  int64_t num_pages;
+  Resources reserved;
+  /*! \brief What `num_computed` tokens hold. */
+  Resources cost;
   /*! \brief Whether all tokens are computed, and only the grammar mask is missing. */
   bool awaits_mask = false;
   int64_t priority = 0;
@@ -24,11 +28,10 @@ struct SequenceSnapshot {
 
 /*! \brief A snapshot of the engine. */
 struct EngineSnapshot {
-  int64_t total_pages = 0;
-  int64_t free_pages = 0;
-  /*! \brief The pages of recycling and pinned entries of the prefix cache. */
-  int64_t recycling_pages = 0;
-  int64_t page_size = 1;
+  Resources total;
+  Resources free;
+  /*! \brief What recycling and pinned entries of the prefix cache hold. */
+  Resources kept;
   int64_t max_running = 0;
   int64_t max_sequence_tokens = 0;
   /*! \brief Ids of the sequences that the engine owns, in any order. */

@@ -23,8 +23,7 @@ void PrefixTransfer::Validate(const PrefixKey& key, int64_t begin, size_t data_s
           "a prefix cannot be transferred while the prefix cache is disabled");
   Require(begin >= 0 && begin < num_tokens,
           "begin must be in [0, " + std::to_string(num_tokens) + "), got " + std::to_string(begin));
-  const size_t expected =
-      static_cast<size_t>(num_tokens - begin) * context_.model->kv_token_bytes();
+  const size_t expected = context_.model->state().ExportBytes(begin, num_tokens);
   Require(data_size == expected, "the keys and values of " + std::to_string(num_tokens - begin) +
                                      " tokens have " + std::to_string(expected) + " bytes, got " +
                                      std::to_string(data_size));
@@ -35,11 +34,11 @@ void PrefixTransfer::Validate(const PrefixKey& key, int64_t begin, size_t data_s
 int64_t PrefixTransfer::CountCached(const PrefixKey& key) const {
   ValidatePieces(key.keys.pieces, static_cast<int64_t>(key.size()),
                  context_.model->embedded_row_size());
-  return context_.scheduler.prefix_cache().Find(key).num_tokens;
+  return context_.scheduler.FindPrefix(key).num_tokens;
 }
 
 PrefixMatch PrefixTransfer::FindAll(const PrefixKey& key) const {
-  const PrefixMatch match = context_.scheduler.prefix_cache().Find(key);
+  const PrefixMatch match = context_.scheduler.FindPrefix(key);
   if (match.num_tokens < static_cast<int64_t>(key.size())) {
     throw EngineError(ErrorKind::kPrefixNotCached,
                       "only " + std::to_string(match.num_tokens) + " of the first " +
@@ -52,7 +51,7 @@ void PrefixTransfer::Export(const PrefixKey& key, int64_t begin, std::span<std::
   Validate(key, begin, data.size());
   const PrefixMatch match = FindAll(key);
   context_.scheduler.Touch(match.id);
-  context_.model->ExportTokens(match.id, begin, static_cast<int64_t>(key.size()), data.data());
+  context_.model->state().Export(match.id, begin, static_cast<int64_t>(key.size()), data.data());
 }
 
 void PrefixTransfer::Import(const PrefixKey& key, int64_t begin, std::span<const std::byte> data,
@@ -60,13 +59,16 @@ void PrefixTransfer::Import(const PrefixKey& key, int64_t begin, std::span<const
   Validate(key, begin, data.size());
   Scheduler& scheduler = context_.scheduler;
   const int64_t num_tokens = static_cast<int64_t>(key.size());
-  // A fork within a page would need a page for its copy before the evictions.
-  Require(begin % scheduler.pages().page_size() == 0,
-          "begin must be a multiple of " + std::to_string(scheduler.pages().page_size()) +
+  SequenceState& state = context_.model->state();
+  // Another fork would need resources of its own before the evictions.
+  const int64_t granularity = state.sharing_granularity();
+  Require(begin == LastSharedFork(state, begin),
+          (granularity == 0 ? "begin must be 0"
+                            : "begin must be a multiple of " + std::to_string(granularity)) +
               ", got " + std::to_string(begin));
   Require(num_tokens <= max_tokens, "a prefix must have at most " + std::to_string(max_tokens) +
                                         " tokens, got " + std::to_string(num_tokens));
-  const PrefixMatch cached = scheduler.prefix_cache().Find(key);
+  const PrefixMatch cached = scheduler.FindPrefix(key);
   if (cached.num_tokens == num_tokens) return scheduler.Touch(cached.id);
   const PrefixMatch source =
       begin == 0 ? PrefixMatch() : FindAll(key.First(static_cast<size_t>(begin)));
@@ -76,17 +78,16 @@ void PrefixTransfer::Import(const PrefixKey& key, int64_t begin, std::span<const
   if (!removed.has_value()) {
     throw EngineError(ErrorKind::kEngineOverloaded,
                       "the KV cache has no room for a prefix of " + std::to_string(num_tokens) +
-                          " tokens: " + std::to_string(scheduler.available_pages()) + " pages of " +
-                          std::to_string(scheduler.pages().page_size()) +
-                          " tokens are available; try again later");
+                          " tokens, which needs " + state.Cost(num_tokens).ToString() + ": only " +
+                          scheduler.available().ToString() + " are available; try again later");
   }
   if (begin == 0) {
-    context_.model->AddSequence(id);
+    state.Add(id);
   } else {
-    context_.model->ForkSequence(source.id, id, begin);
+    state.Fork(source.id, id, begin);
   }
   sequences_.RemoveFromModel(*removed);
-  context_.model->ImportTokens(id, num_tokens - begin, data.data());
+  state.Import(id, num_tokens - begin, data.data());
 }
 
 }  // namespace aiomlc

@@ -35,7 +35,7 @@ class PrefixTransfer {
 
   /*!
    * \brief Copy the keys and values of tokens [begin, key.size()) of a cached prefix.
-   * \param data See `Model::ExportTokens`; its size must match.
+   * \param data See `SequenceState::Export`; its size must match.
    * \throws EngineError kBadRequest, or kPrefixNotCached if not all tokens are cached.
    */
   void Export(const PrefixKey& key, int64_t begin, std::span<std::byte> data);
@@ -46,9 +46,9 @@ class PrefixTransfer {
    * Does nothing if all tokens are in the cache.
    *
    * \param key At most `max_tokens` tokens.
-   * \param begin A multiple of the page size.
+   * \param begin A multiple of the sharing granularity of the state.
    * \throws EngineError kBadRequest, kPrefixNotCached if the first tokens are not cached, or
-   *     kEngineOverloaded if too few pages are available; the exceptions of the model.
+   *     kEngineOverloaded if too little is available; the exceptions of the model.
    */
   void Import(const PrefixKey& key, int64_t begin, std::span<const std::byte> data,
               int64_t max_tokens);

@@ -23,7 +23,7 @@ SequenceFactory::SequenceFactory(const Model& model, Vocabulary vocabulary, bool
     : vocabulary_(std::move(vocabulary)),
       vocab_size_(model.vocab_size()),
       embedded_row_size_(model.embedded_row_size()),
-      max_sequence_tokens_(std::min(model.context_window(), model.num_pages() * model.page_size())),
+      max_sequence_tokens_(MaxTokens(model.state(), model.context_window())),
       can_pin_(can_pin),
       now_(std::move(now)) {}
 

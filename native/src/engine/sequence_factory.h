@@ -38,7 +38,7 @@ class SequenceFactory {
 
   /*!
    * \return The maximum number of tokens of a prompt and its completion: the context window, or
-   * less if the KV cache is smaller.
+   * less if the state of the model holds fewer.
    */
   int64_t max_sequence_tokens() const { return max_sequence_tokens_; }
 

@@ -10,9 +10,14 @@ namespace aiomlc {
 
 namespace {
 
-SequenceSnapshot SnapshotOf(const Sequence& sequence) {
-  return {sequence.id,        sequence.num_tokens(),  sequence.num_computed,
-          sequence.num_pages, sequence.awaits_mask(), sequence.priority};
+SequenceSnapshot SnapshotOf(const Sequence& sequence, const SequenceState& state) {
+  return {sequence.id,
+          sequence.num_tokens(),
+          sequence.num_computed,
+          sequence.reserved,
+          state.Cost(sequence.num_computed),
+          sequence.awaits_mask(),
+          sequence.priority};
 }
 
 }  // namespace
@@ -35,11 +40,11 @@ Sequence* SequenceTable::Find(int64_t sequence_id) const {
 
 void SequenceTable::End(Sequence* sequence, Record record, FinishReason reason) {
   const int64_t sequence_id = sequence->id;
-  const bool is_in_model = sequence->num_pages > 0;
+  const bool is_in_model = !sequence->reserved.is_zero();
   // The computed tokens of a failed sequence are not kept, because they may be the cause.
   const bool is_kept = is_in_model && reason != FinishReason::kError;
   // This may throw, so it comes first, while the sequence is unchanged.
-  if (is_kept) PopSpeculated(sequence);
+  if (is_kept) DropSpeculated(sequence);
   DropDeferred(sequence);
   deadlines_.Set(sequence_id, sequence->deadline, TimePoint::max());
   record.finish_reason = reason;
@@ -99,7 +104,7 @@ std::string SequenceTable::EndAll(FinishReason reason, const std::string& error)
 
 void SequenceTable::PauseSequence(Sequence* sequence) {
   DropDeferred(sequence);
-  const bool is_in_model = sequence->num_pages > 0;
+  const bool is_in_model = !sequence->reserved.is_zero();
   std::vector<int64_t> removed;
   if (is_in_model) {
     removed = context_.scheduler.Recycle(sequence);
@@ -139,7 +144,7 @@ void SequenceTable::RemoveFromModel(const std::vector<int64_t>& sequence_ids) {
   std::exception_ptr failure;
   for (int64_t sequence_id : sequence_ids) {
     try {
-      context_.model->RemoveSequence(sequence_id);
+      context_.model->state().Remove(sequence_id);
     } catch (...) {
       if (failure == nullptr) failure = std::current_exception();
     }
@@ -147,9 +152,16 @@ void SequenceTable::RemoveFromModel(const std::vector<int64_t>& sequence_ids) {
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 
-void SequenceTable::PopSpeculated(Sequence* sequence) {
-  const int64_t count = std::exchange(sequence->num_speculated, 0);
-  if (count > 0) context_.model->PopTokens(sequence->cache_id, count);
+void SequenceTable::DropSpeculated(Sequence* sequence) {
+  const int64_t num_speculated = std::exchange(sequence->num_speculated, 0);
+  if (num_speculated == 0) return;
+  SequenceState& state = context_.model->state();
+  const int64_t checkpoint = state.Checkpoint(sequence->cache_id, sequence->num_computed);
+  state.Rewind(sequence->cache_id, sequence->num_computed - checkpoint + num_speculated);
+  if (checkpoint == sequence->num_computed) return;
+  sequence->num_computed = checkpoint;
+  // The logits are computed again with the tokens after the checkpoint.
+  DropDeferred(sequence);
 }
 
 void SequenceTable::QueueDeadline(Sequence* sequence) {
@@ -172,20 +184,20 @@ EngineSnapshot SequenceTable::Snapshot(int64_t max_sequence_tokens) const {
   const Scheduler& scheduler = context_.scheduler;
   const PrefixCache& prefix_cache = scheduler.prefix_cache();
   EngineSnapshot snapshot;
-  snapshot.total_pages = scheduler.pages().total_pages();
-  snapshot.free_pages = scheduler.pages().free_pages();
-  snapshot.page_size = scheduler.pages().page_size();
+  snapshot.total = scheduler.budget().total();
+  snapshot.free = scheduler.budget().free();
   snapshot.max_running = scheduler.max_running();
   snapshot.max_sequence_tokens = max_sequence_tokens;
-  snapshot.recycling_pages = prefix_cache.num_pages() + prefix_cache.num_pinned_pages();
+  snapshot.kept = prefix_cache.recycling_cost() + prefix_cache.pinned_cost();
   for (const auto& [id, sequence] : sequences_) snapshot.live_ids.push_back(id);
   for (const Sequence* sequence : scheduler.running()) {
-    snapshot.running.push_back(SnapshotOf(*sequence));
+    snapshot.running.push_back(SnapshotOf(*sequence, context_.model->state()));
   }
   for (const Sequence* sequence : scheduler.waiting()) {
-    snapshot.waiting.push_back(SnapshotOf(*sequence));
+    snapshot.waiting.push_back(SnapshotOf(*sequence, context_.model->state()));
   }
-  for (const Sequence* sequence : paused_) snapshot.paused.push_back(SnapshotOf(*sequence));
+  for (const Sequence* sequence : paused_)
+    snapshot.paused.push_back(SnapshotOf(*sequence, context_.model->state()));
   return snapshot;
 }
 

@@ -34,8 +34,8 @@ class IdSource {
  * \brief Owns the live sequences, and adds and removes them in scheduler, model and drafter.
  *
  * A sequence is running, waiting or paused; the scheduler knows running and waiting sequences. When
- * a sequence ends, its last record is added to the context's records, and its pages are kept in the
- * prefix cache.
+ * a sequence ends, its last record is added to the context's records, and its computed tokens are
+ * kept in the prefix cache.
  */
 class SequenceTable {
  public:
@@ -60,7 +60,7 @@ class SequenceTable {
    */
   std::string EndAll(FinishReason reason, const std::string& error);
 
-  /*! \brief Remove a sequence from the scheduler; its pages are kept in the prefix cache. */
+  /*! \brief Remove a sequence from the scheduler; its computed tokens stay in the prefix cache. */
   void PauseSequence(Sequence* sequence);
   /*! \brief Queue a paused sequence again. */
   void ResumeSequence(Sequence* sequence);
@@ -77,8 +77,13 @@ class SequenceTable {
    */
   void RemoveFromModel(const std::vector<int64_t>& sequence_ids);
 
-  /*! \brief Remove unverified and rejected draft tokens from the KV cache. */
-  void PopSpeculated(Sequence* sequence);
+  /*!
+   * \brief Remove unverified and rejected draft tokens from the model.
+   *
+   * If the last accepted token is no checkpoint, the tokens after the checkpoint before it are
+   * removed, too, and count as not computed.
+   */
+  void DropSpeculated(Sequence* sequence);
 
   /*! \brief Update the deadline queue from the timer of a sequence. */
   void QueueDeadline(Sequence* sequence);

@@ -108,29 +108,29 @@ void Stepper::ProposeDrafts() {
 }
 
 void Stepper::ApplySequenceChanges(const StepPlan& plan) {
-  Model& model = *context_.model;
+  SequenceState& state = context_.model->state();
   const auto fork_if = [&](auto condition) {
     for (const auto& [sequence, prefix] : plan.admitted) {
       if (prefix.num_tokens == 0 || !condition(prefix)) continue;
-      model.ForkSequence(prefix.id, sequence->cache_id, prefix.num_tokens);
+      state.Fork(prefix.id, sequence->cache_id, prefix.num_tokens);
       ++context_.totals.prefix_cache_hits;
       context_.totals.cached_tokens += prefix.num_tokens;
     }
   };
-  const auto copies_a_page = [&](const PrefixMatch& prefix) {
-    return prefix.num_tokens % model.page_size() != 0;
+  const auto takes_resources = [&](const PrefixMatch& prefix) {
+    return prefix.num_tokens != LastSharedFork(state, prefix.num_tokens);
   };
   for (Sequence* sequence : plan.preempted) {
-    model.RemoveSequence(sequence->cache_id);
+    state.Remove(sequence->cache_id);
     if (context_.speculation != nullptr) context_.speculation->Evict(sequence->id);
   }
-  // Before the eviction, which may remove the sources of these forks. The other forks need free
-  // pages for their copies.
-  fork_if(std::not_fn(copies_a_page));
+  // Before the eviction, which may remove the sources of these forks. The other forks need
+  // what the evictions free.
+  fork_if(std::not_fn(takes_resources));
   sequences_.RemoveFromModel(plan.evicted);
-  fork_if(copies_a_page);
+  fork_if(takes_resources);
   for (const auto& [sequence, prefix] : plan.admitted) {
-    if (prefix.num_tokens == 0) model.AddSequence(sequence->cache_id);
+    if (prefix.num_tokens == 0) state.Add(sequence->cache_id);
   }
 }
 
@@ -199,8 +199,10 @@ const Statistics& Stepper::UpdateStatistics() {
   totals.num_running = static_cast<int64_t>(scheduler.running().size());
   totals.num_waiting = static_cast<int64_t>(scheduler.waiting().size());
   totals.num_paused = sequences_.num_paused();
-  totals.total_pages = scheduler.pages().total_pages();
-  totals.free_pages = scheduler.available_pages();
+  totals.total_pages = scheduler.budget().total().pages;
+  totals.free_pages = scheduler.available().pages;
+  totals.total_slots = scheduler.budget().total().slots;
+  totals.free_slots = scheduler.available().slots;
   totals.num_recycling = scheduler.prefix_cache().num_recycling();
   totals.num_pinned = static_cast<int64_t>(scheduler.prefix_cache().pinned().size());
   return totals;

@@ -1,6 +1,6 @@
 /*!
  * \file engine/stepper.h
- * \brief A step of the engine: plan, reserve pages, run the model, commit tokens.
+ * \brief A step of the engine: plan, reserve resources, run the model, commit tokens.
  */
 #ifndef AIOMLC_ENGINE_STEPPER_H_
 #define AIOMLC_ENGINE_STEPPER_H_

@@ -125,7 +125,7 @@ void TokenCommitter::VerifyDraft(Sequence* sequence, std::span<const int32_t> dr
   }
   context_.meter.OnDraftVerified(num_draft, accepted);
   if (!continues) return;
-  sequences_.PopSpeculated(sequence);
+  sequences_.DropSpeculated(sequence);
   context_.scheduler.Trim(sequence);
   if (num_verified > 0) {
     context_.speculation->OnDraftVerified(sequence->id, num_verified, accepted);

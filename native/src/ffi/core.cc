@@ -187,15 +187,15 @@ void ImportPrefix(const CoreRef& core, const ffi::Bytes& tokens, int64_t begin, 
 
 /*! \brief Copy tokens out of the cache without an engine. \return Their keys and values. */
 ffi::Bytes ExportTokens(const ModelRef& model, int64_t sequence_id, int64_t begin, int64_t end) {
-  std::string data(static_cast<size_t>(end - begin) * model->model->kv_token_bytes(), '\0');
-  model->model->ExportTokens(sequence_id, begin, end, reinterpret_cast<std::byte*>(data.data()));
+  std::string data(model->model->state().ExportBytes(begin, end), '\0');
+  model->model->state().Export(sequence_id, begin, end, reinterpret_cast<std::byte*>(data.data()));
   return ffi::Bytes(std::move(data));
 }
 
 /*! \brief Append tokens without an engine. \param data What `ExportTokens` returned. */
 void ImportTokens(const ModelRef& model, int64_t sequence_id, const ffi::Bytes& data) {
-  const auto count = static_cast<int64_t>(data.size() / model->model->kv_token_bytes());
-  model->model->ImportTokens(sequence_id, count, reinterpret_cast<const std::byte*>(data.data()));
+  const auto count = static_cast<int64_t>(data.size() / model->model->state().token_bytes());
+  model->model->state().Import(sequence_id, count, reinterpret_cast<const std::byte*>(data.data()));
 }
 
 template <typename T>
@@ -282,15 +282,15 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("aiomlc.model_open", OpenModel)
       .def("aiomlc.model_add_sequence",
-           [](const ModelRef& model, int64_t id) { model->model->AddSequence(id); })
+           [](const ModelRef& model, int64_t id) { model->model->state().Add(id); })
       .def("aiomlc.model_fork_sequence",
            [](const ModelRef& model, int64_t source_id, int64_t id, int64_t num_tokens) {
-             model->model->ForkSequence(source_id, id, num_tokens);
+             model->model->state().Fork(source_id, id, num_tokens);
            })
       .def("aiomlc.model_remove_sequence",
-           [](const ModelRef& model, int64_t id) { model->model->RemoveSequence(id); })
+           [](const ModelRef& model, int64_t id) { model->model->state().Remove(id); })
       .def("aiomlc.model_free_pages",
-           [](const ModelRef& model) { return model->model->FreePages(); })
+           [](const ModelRef& model) { return model->model->state().FreePages(); })
       .def("aiomlc.model_forward", RunForward)
       .def("aiomlc.model_export_tokens", ExportTokens)
       .def("aiomlc.model_import_tokens", ImportTokens)

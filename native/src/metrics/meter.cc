@@ -118,7 +118,7 @@ void Meter::OnStepEnd(const StepPlan& plan, const Scheduler& scheduler) {
   Trace(EventKind::kStep, -1, step_start_,
         {static_cast<int64_t>(plan.rows.size()), plan.prefill_tokens,
          plan.decode_tokens + plan.draft_tokens, static_cast<int64_t>(scheduler.running().size()),
-         static_cast<int64_t>(scheduler.waiting().size()), scheduler.available_pages()},
+         static_cast<int64_t>(scheduler.waiting().size()), scheduler.available().pages},
         duration);
 }
 

@@ -38,7 +38,7 @@ struct LastFinished {
   RequestTiming timing;
 };
 
-/*! \brief Counters after the last step. The first seven are gauges, the others only grow. */
+/*! \brief Counters after the last step. The first nine are gauges, the others only grow. */
 struct Statistics {
   /*! \brief Sequences that hold pages. */
   int64_t num_running = 0;
@@ -49,6 +49,10 @@ struct Statistics {
   int64_t total_pages = 0;
   /*! \brief Pages that are free, or held by recycling entries, which are evicted on demand. */
   int64_t free_pages = 0;
+  /*! \brief Slots of recurrent states; 0 for a model that has only a KV cache. */
+  int64_t total_slots = 0;
+  /*! \brief Slots that are free, or held by recycling entries. */
+  int64_t free_slots = 0;
   /*! \brief Recycling entries of the prefix cache: ended sequences that are not pinned. */
   int64_t num_recycling = 0;
   /*! \brief Pinned entries of the prefix cache. */

@@ -27,11 +27,11 @@ const float* FaultyModel::Forward(const ForwardInput& input) {
   return nan_logits_.data();
 }
 
-void FaultyModel::ImportTokens(int64_t sequence_id, int64_t count, const std::byte* data) {
-  if (++num_imports_ == faults_.fail_at_import) {
+void FaultyState::Import(int64_t sequence_id, int64_t count, const std::byte* data) {
+  if (++num_imports_ == fail_at_import_) {
     throw std::runtime_error("injected fault at import " + std::to_string(num_imports_));
   }
-  model_->ImportTokens(sequence_id, count, data);
+  state_->Import(sequence_id, count, data);
 }
 
 }  // namespace aiomlc

@@ -27,41 +27,63 @@ struct Faults {
   int64_t fail_at_import = 0;
 };
 
+/*! \brief Forwards all calls to the state of another model, and injects faults into imports. */
+class FaultyState final : public SequenceState {
+ public:
+  /*! \param state Not owned; must outlive this object. */
+  FaultyState(SequenceState* state, int64_t fail_at_import)
+      : state_(state), fail_at_import_(fail_at_import) {}
+
+  Resources total() const final { return state_->total(); }
+  Resources Cost(int64_t num_tokens) const final { return state_->Cost(num_tokens); }
+  Resources token_cost() const final { return state_->token_cost(); }
+  int64_t granularity() const final { return state_->granularity(); }
+  int64_t sharing_granularity() const final { return state_->sharing_granularity(); }
+  int64_t Checkpoint(int64_t sequence_id, int64_t num_tokens) const final {
+    return state_->Checkpoint(sequence_id, num_tokens);
+  }
+  void Add(int64_t sequence_id) final { state_->Add(sequence_id); }
+  void Fork(int64_t source_id, int64_t sequence_id, int64_t num_tokens) final {
+    state_->Fork(source_id, sequence_id, num_tokens);
+  }
+  void Rewind(int64_t sequence_id, int64_t count) final { state_->Rewind(sequence_id, count); }
+  void Remove(int64_t sequence_id) final { state_->Remove(sequence_id); }
+  size_t ExportBytes(int64_t begin, int64_t end) const final {
+    return state_->ExportBytes(begin, end);
+  }
+  void Export(int64_t sequence_id, int64_t begin, int64_t end, std::byte* data) const final {
+    state_->Export(sequence_id, begin, end, data);
+  }
+  void Import(int64_t sequence_id, int64_t count, const std::byte* data) final;
+
+ private:
+  SequenceState* const state_;
+  const int64_t fail_at_import_;
+  int64_t num_imports_ = 0;
+};
+
 /*! \brief Forwards all calls to another model, and injects faults. */
 class FaultyModel final : public Model {
  public:
   /*! \param model Not owned; must outlive this object. */
-  FaultyModel(Model* model, Faults faults) : model_(model), faults_(faults) {}
+  FaultyModel(Model* model, Faults faults)
+      : model_(model), faults_(faults), state_(&model->state(), faults.fail_at_import) {}
 
   int64_t vocab_size() const final { return model_->vocab_size(); }
   int64_t context_window() const final { return model_->context_window(); }
-  int64_t page_size() const final { return model_->page_size(); }
-  int64_t num_pages() const final { return model_->num_pages(); }
   int64_t max_batch_size() const final { return model_->max_batch_size(); }
   int64_t prefill_chunk_size() const final { return model_->prefill_chunk_size(); }
   int64_t embedded_row_size() const final { return model_->embedded_row_size(); }
-  size_t kv_token_bytes() const final { return model_->kv_token_bytes(); }
-
-  void AddSequence(int64_t sequence_id) final { model_->AddSequence(sequence_id); }
-  void ForkSequence(int64_t source_id, int64_t sequence_id, int64_t num_tokens) final {
-    model_->ForkSequence(source_id, sequence_id, num_tokens);
-  }
-  void RemoveSequence(int64_t sequence_id) final { model_->RemoveSequence(sequence_id); }
-  void PopTokens(int64_t sequence_id, int64_t count) final {
-    model_->PopTokens(sequence_id, count);
-  }
+  SequenceState& state() final { return state_; }
+  const SequenceState& state() const final { return state_; }
   const float* Forward(const ForwardInput& input) final;
-  void ExportTokens(int64_t sequence_id, int64_t begin, int64_t end, std::byte* data) const final {
-    model_->ExportTokens(sequence_id, begin, end, data);
-  }
-  void ImportTokens(int64_t sequence_id, int64_t count, const std::byte* data) final;
 
  private:
   Model* const model_;
   const Faults faults_;
+  FaultyState state_;
   int64_t num_passes_ = 0;
   int64_t num_passes_with_logits_ = 0;
-  int64_t num_imports_ = 0;
   /*! \brief A copy of the logits with a row of NaN. */
   std::vector<float> nan_logits_;
 };

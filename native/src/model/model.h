@@ -5,9 +5,10 @@
 #ifndef AIOMLC_MODEL_MODEL_H_
 #define AIOMLC_MODEL_MODEL_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "model/sequence_state.h"
 
 namespace aiomlc {
 
@@ -40,14 +41,10 @@ struct ForwardInput {
 };
 
 /*!
- * \brief A language model with a paged KV cache.
+ * \brief A language model, with the state of its sequences.
  *
  * Not thread-safe: the engine serializes its calls. The sizes are constant and may be read from any
  * thread.
- *
- * The engine does the page accounting: a sequence of n tokens holds ceil(n / page_size()) pages,
- * and the engine never uses more than num_pages() in total. The rows of a forward pass together
- * have at most num_pages() pages, counting shared pages once per row.
  */
 class Model {
  public:
@@ -56,50 +53,27 @@ class Model {
   virtual int64_t vocab_size() const = 0;
   /*! \brief The maximum number of tokens per sequence. */
   virtual int64_t context_window() const = 0;
-  /*! \brief Tokens per page of the KV cache. */
-  virtual int64_t page_size() const = 0;
-  virtual int64_t num_pages() const = 0;
   /*! \brief The maximum number of rows per forward pass. */
   virtual int64_t max_batch_size() const = 0;
   /*! \brief The maximum number of tokens per forward pass. */
   virtual int64_t prefill_chunk_size() const = 0;
   /*! \brief The floats of an embedded row; 0 if the model takes no embedded rows. */
   virtual int64_t embedded_row_size() const = 0;
-  /*! \brief The bytes of the keys and values of one token, in all layers. */
-  virtual size_t kv_token_bytes() const = 0;
 
-  /*! \brief Create an empty sequence. */
-  virtual void AddSequence(int64_t sequence_id) = 0;
-  /*!
-   * \brief Create a sequence from the first `num_tokens` tokens of another one, at least one.
-   *
-   * Full pages are shared; a partially filled last page is copied.
-   */
-  virtual void ForkSequence(int64_t source_id, int64_t sequence_id, int64_t num_tokens) = 0;
-  /*! \brief Remove a sequence and free its pages. */
-  virtual void RemoveSequence(int64_t sequence_id) = 0;
-  /*! \brief Remove the last `count` tokens of a sequence. */
-  virtual void PopTokens(int64_t sequence_id, int64_t count) = 0;
+  /*! \brief The sequences, and what the model keeps of their computed tokens. */
+  virtual SequenceState& state() = 0;
+  virtual const SequenceState& state() const = 0;
 
   /*!
    * \brief Append the tokens of every row, and compute the logits at `logit_positions`.
+   *
+   * The costs of the rows together, with what they share counted once per row, fit in the total of
+   * the state.
+   *
    * \return float32[logit_positions.size(), vocab_size()], valid until the next call.
    * \throws std::exception if the pass failed; afterwards the engine only removes sequences.
    */
   virtual const float* Forward(const ForwardInput& input) = 0;
-
-  /*!
-   * \brief Copy the keys and values of the tokens [begin, end) of a sequence out of the cache.
-   * \param data (end - begin) * kv_token_bytes() bytes, shape [2, layers, end - begin, heads, row]:
-   *     first all keys, then all values.
-   */
-  virtual void ExportTokens(int64_t sequence_id, int64_t begin, int64_t end,
-                            std::byte* data) const = 0;
-  /*!
-   * \brief Append `count` tokens, whose keys and values `ExportTokens` has returned, to a sequence.
-   * \throws std::exception if that failed; afterwards the engine only removes sequences.
-   */
-  virtual void ImportTokens(int64_t sequence_id, int64_t count, const std::byte* data) = 0;
 };
 
 }  // namespace aiomlc

@@ -44,14 +44,15 @@ struct RowCandidate {
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerLimits& limits)
-    : step_token_budget_(limits.step_token_budget),
+Scheduler::Scheduler(const SequenceState* state, const SchedulerLimits& limits)
+    : state_(state),
+      step_token_budget_(limits.step_token_budget),
       max_scored_(limits.max_scored),
       separate_prefill_(limits.separate_prefill),
       // With at most as many sequences as tokens, decodes always leave tokens for a prefill.
       max_running_(std::min(limits.max_batch_size, limits.step_token_budget)),
-      pages_(limits.total_pages, limits.page_size),
-      prefix_cache_(limits.max_recycling) {}
+      budget_(state->total()),
+      prefix_cache_(limits.max_recycling, state->granularity() == 1) {}
 
 void Scheduler::Add(Sequence* sequence) {
   waiting_.insert(std::upper_bound(waiting_.begin(), waiting_.end(), sequence, ComesBefore),
@@ -63,34 +64,35 @@ void Scheduler::Remove(Sequence* sequence) {
     throw std::logic_error("the sequence is not in the scheduler exactly once");
   }
   prefix_cache_.Remove(sequence->cache_id);
-  pages_.Release(sequence->num_pages);
-  sequence->num_pages = 0;
+  budget_.Release(std::exchange(sequence->reserved, {}));
   sequence->draft_ids.clear();
 }
 
 std::vector<int64_t> Scheduler::Recycle(Sequence* sequence) {
   Remove(sequence);
   if (!prefix_cache_.is_on() || sequence->num_computed == 0) return {sequence->cache_id};
-  const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
-  pages_.Reserve(num_pages);
+  const Resources cost = state_->Cost(sequence->num_computed);
+  budget_.Reserve(cost);
   return EvictEach(prefix_cache_.Recycle(sequence->cache_id,
-                                         sequence->prefix_key(sequence->num_computed), num_pages));
+                                         sequence->prefix_key(sequence->num_computed), cost));
 }
 
 std::vector<int64_t> Scheduler::Pin(Sequence* sequence) {
   Remove(sequence);
-  const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
-  pages_.Reserve(num_pages);
-  return EvictEach(prefix_cache_.Pin(sequence->cache_id,
-                                     sequence->prefix_key(sequence->num_computed), num_pages));
+  if (sequence->num_computed == 0) return {sequence->cache_id};
+  const Resources cost = state_->Cost(sequence->num_computed);
+  budget_.Reserve(cost);
+  return EvictEach(
+      prefix_cache_.Pin(sequence->cache_id, sequence->prefix_key(sequence->num_computed), cost));
 }
 
 std::vector<int64_t> Scheduler::Unpin(int64_t id) { return EvictEach(prefix_cache_.Unpin(id)); }
 
 void Scheduler::Trim(Sequence* sequence) {
-  const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
-  pages_.Release(sequence->num_pages - num_pages);
-  sequence->num_pages = num_pages;
+  // A running sequence holds something, even if it was rewound to its beginning.
+  const Resources cost = state_->Cost(std::max<int64_t>(sequence->num_computed, 1));
+  budget_.Release(sequence->reserved - cost);
+  sequence->reserved = cost;
 }
 
 int64_t Scheduler::DraftTokenBudget() const {
@@ -101,12 +103,12 @@ int64_t Scheduler::DraftTokenBudget() const {
 
 std::optional<std::vector<int64_t>> Scheduler::AddImported(int64_t id, const PrefixKey& key,
                                                            int64_t source_id) {
-  const int64_t num_pages = pages_.PagesFor(static_cast<int64_t>(key.size()));
-  if (num_pages > available_pages()) return std::nullopt;
+  const Resources cost = state_->Cost(static_cast<int64_t>(key.size()));
+  if (!cost.FitsIn(available())) return std::nullopt;
   std::vector<int64_t> evicted =
-      EvictEach(ChooseEvictions(num_pages - pages_.free_pages(), {source_id}, false));
-  pages_.Reserve(num_pages);
-  const std::vector<int64_t> redundant = EvictEach(prefix_cache_.Recycle(id, key, num_pages));
+      EvictEach(ChooseEvictions(cost - budget_.free(), {source_id}, false));
+  budget_.Reserve(cost);
+  const std::vector<int64_t> redundant = EvictEach(prefix_cache_.Recycle(id, key, cost));
   evicted.insert(evicted.end(), redundant.begin(), redundant.end());
   return evicted;
 }
@@ -115,7 +117,7 @@ void Scheduler::Share(const Sequence& sequence) {
   prefix_cache_.Share(sequence.cache_id, sequence.prefix_key(sequence.num_computed));
 }
 
-void Scheduler::Evict(int64_t id) { pages_.Release(prefix_cache_.Remove(id)); }
+void Scheduler::Evict(int64_t id) { budget_.Release(prefix_cache_.Remove(id)); }
 
 std::vector<int64_t> Scheduler::EvictEach(std::vector<int64_t> ids) {
   for (int64_t id : ids) Evict(id);
@@ -125,54 +127,54 @@ std::vector<int64_t> Scheduler::EvictEach(std::vector<int64_t> ids) {
 std::vector<int64_t> Scheduler::EvictAll() {
   const std::list<int64_t>& order = prefix_cache_.eviction_order();
   std::vector<int64_t> ids(order.begin(), order.end());
-  for (const auto& [id, num_pages] : prefix_cache_.pinned()) ids.push_back(id);
+  for (const auto& [id, cost] : prefix_cache_.pinned()) ids.push_back(id);
   return EvictEach(std::move(ids));
 }
 
-int64_t Scheduler::PagesForNextStep(const Sequence& sequence, int64_t num_draft) const {
-  return pages_.PagesFor(sequence.num_tokens() + num_draft);
+Resources Scheduler::CostOfNextStep(const Sequence& sequence, int64_t num_draft) const {
+  return state_->Cost(sequence.num_tokens() + num_draft);
 }
 
 size_t Scheduler::PlanPreemptions(StepPlan* plan) const {
   std::vector<RunningCounters> counters;
   counters.reserve(running_.size());
   for (const Sequence* sequence : running_) {
-    counters.push_back({sequence->num_pages, PagesForNextStep(*sequence)});
+    counters.push_back({sequence->reserved, CostOfNextStep(*sequence)});
   }
   // The first sequence always keeps running: without the others it fits, if pinned entries are
   // evicted.
   const size_t num_survivors =
-      std::max<size_t>(CountSurvivors(counters, available_pages()), running_.empty() ? 0 : 1);
+      std::max<size_t>(CountSurvivors(counters, available()), running_.empty() ? 0 : 1);
   for (size_t i = running_.size(); i > num_survivors; --i)
     plan->preempted.push_back(running_[i - 1]);
   return num_survivors;
 }
 
-Admissions Scheduler::SelectAdmissions(size_t num_waiting, int64_t free_pages) const {
+Admissions Scheduler::SelectAdmissions(size_t num_waiting, const Resources& free) const {
   std::vector<WaitingCounters> counters;
   counters.reserve(num_waiting);
   for (size_t i = 0; i < num_waiting; ++i) {
-    counters.push_back({PagesForNextStep(*waiting_[i]), waiting_[i]->times_bypassed});
+    counters.push_back({CostOfNextStep(*waiting_[i]), waiting_[i]->times_bypassed});
   }
-  return ChooseAdmissions(counters, free_pages, static_cast<int64_t>(running_.size()),
-                          max_running_);
+  return ChooseAdmissions(counters, free, state_->token_cost(),
+                          static_cast<int64_t>(running_.size()), max_running_);
 }
 
 void Scheduler::PlanAdmissions(StepPlan* plan) const {
   const int64_t num_running = static_cast<int64_t>(running_.size());
   if (waiting_.empty() || num_running >= max_running_) return;
-  int64_t free_pages = available_pages();
+  Resources free = available();
   for (const Sequence* sequence : running_) {
-    free_pages -= PagesForNextStep(*sequence) - sequence->num_pages;
+    free -= CostOfNextStep(*sequence) - sequence->reserved;
   }
-  Admissions admissions = SelectAdmissions(waiting_.size(), free_pages);
+  Admissions admissions = SelectAdmissions(waiting_.size(), free);
   if (admissions.admitted.empty() && running_.empty()) {
-    // Nothing is running that could free pages, so even pinned entries may be evicted.
-    admissions = SelectAdmissions(1, pages_.total_pages());
+    // Nothing is running that could free anything, so even pinned entries may be evicted.
+    admissions = SelectAdmissions(1, budget_.total());
   }
   std::vector<size_t> deferred;
   for (size_t index : admissions.admitted) {
-    const PrefixMatch prefix = FindPrefix(*waiting_[index]);
+    const PrefixMatch prefix = FindPrefix(ForkableKey(*waiting_[index]));
     if (ShouldWait(*waiting_[index], prefix.num_tokens, *plan)) {
       deferred.push_back(index);
     } else {
@@ -186,16 +188,20 @@ void Scheduler::PlanAdmissions(StepPlan* plan) const {
   }
 }
 
-PrefixMatch Scheduler::FindPrefix(const Sequence& sequence) const {
-  return prefix_cache_.Find(ForkableKey(sequence));
+PrefixMatch Scheduler::FindPrefix(const PrefixKey& key) const {
+  PrefixMatch match = prefix_cache_.Find(key);
+  if (match.num_tokens > 0) match.num_tokens = state_->Checkpoint(match.id, match.num_tokens);
+  return match.num_tokens > 0 ? match : PrefixMatch();
 }
 
 bool Scheduler::ShouldWait(const Sequence& sequence, int64_t num_cached,
                            const StepPlan& plan) const {
   if (!prefix_cache_.is_on()) return false;
   const auto can_fork_later = [&](const Sequence* other) {
-    return other->ComesBefore(sequence) && !other->is_decoding() &&
-           IsWorthWaiting(num_cached, CountForkable(sequence, *other), sequence.num_tokens());
+    if (!other->ComesBefore(sequence) || other->is_decoding()) return false;
+    int64_t num_common = CountForkable(sequence, *other);
+    num_common -= num_common % state_->granularity();
+    return IsWorthWaiting(num_cached, num_common, sequence.num_tokens());
   };
   return std::any_of(running_.begin(), running_.end(), can_fork_later) ||
          std::any_of(
@@ -204,38 +210,38 @@ bool Scheduler::ShouldWait(const Sequence& sequence, int64_t num_cached,
 }
 
 void Scheduler::PlanEvictions(size_t num_survivors, StepPlan* plan) const {
-  int64_t pages_missing = -pages_.free_pages();
-  for (const Sequence* sequence : plan->preempted) pages_missing -= sequence->num_pages;
+  Resources missing = Resources() - budget_.free();
+  for (const Sequence* sequence : plan->preempted) missing -= sequence->reserved;
   for (size_t i = 0; i < num_survivors; ++i) {
-    pages_missing += PagesForNextStep(*running_[i]) - running_[i]->num_pages;
+    missing += CostOfNextStep(*running_[i]) - running_[i]->reserved;
   }
   std::set<int64_t> sources;
   for (const StepAdmission& admission : plan->admitted) {
-    pages_missing += PagesForNextStep(*admission.sequence);
+    missing += CostOfNextStep(*admission.sequence);
     if (admission.prefix.num_tokens > 0) sources.insert(admission.prefix.id);
   }
-  plan->evicted = ChooseEvictions(pages_missing, sources, true);
+  plan->evicted = ChooseEvictions(missing, sources, true);
   const std::set<int64_t> evicted(plan->evicted.begin(), plan->evicted.end());
   for (auto& [sequence, prefix] : plan->admitted) {
-    if (evicted.contains(prefix.id)) prefix.num_tokens -= prefix.num_tokens % pages_.page_size();
+    if (!evicted.contains(prefix.id)) continue;
+    prefix.num_tokens = state_->Checkpoint(prefix.id, LastSharedFork(*state_, prefix.num_tokens));
   }
 }
 
-std::vector<int64_t> Scheduler::ChooseEvictions(int64_t pages_missing,
-                                                const std::set<int64_t>& sources,
+std::vector<int64_t> Scheduler::ChooseEvictions(Resources missing, const std::set<int64_t>& sources,
                                                 bool evicts_pinned) const {
-  if (pages_missing <= 0) return {};
+  if (missing.FitsIn({})) return {};
   std::vector<int64_t> order(prefix_cache_.eviction_order().begin(),
                              prefix_cache_.eviction_order().end());
   std::stable_partition(order.begin(), order.end(),
                         [&](int64_t id) { return !sources.contains(id); });
   // Pinned entries come last: they are evicted only if a sequence could not run otherwise.
   if (evicts_pinned) {
-    for (const auto& [id, num_pages] : prefix_cache_.pinned()) order.push_back(id);
+    for (const auto& [id, cost] : prefix_cache_.pinned()) order.push_back(id);
   }
   size_t count = 0;
-  while (count < order.size() && pages_missing > 0) {
-    pages_missing -= prefix_cache_.PagesOf(order[count++]);
+  while (count < order.size() && !missing.FitsIn({})) {
+    missing -= prefix_cache_.CostOf(order[count++]);
   }
   order.resize(count);
   return order;
@@ -285,25 +291,27 @@ void Scheduler::PlanRows(size_t num_survivors, StepPlan* plan) const {
 }
 
 void Scheduler::PlanDrafts(StepPlan* plan) const {
-  // Pages that were just taken from a sequence or from the prefix cache are not used for drafts.
+  // Resources that were just taken from a sequence or from the prefix cache are not used for
+  // drafts.
   if (!plan->preempted.empty() || !plan->evicted.empty()) return;
-  int64_t free_pages = pages_.free_pages();
+  Resources free = budget_.free();
   for (const Sequence* sequence : running_) {
-    free_pages -= PagesForNextStep(*sequence) - sequence->num_pages;
+    free -= CostOfNextStep(*sequence) - sequence->reserved;
   }
   for (const StepAdmission& admission : plan->admitted) {
-    free_pages -= PagesForNextStep(*admission.sequence);
+    free -= CostOfNextStep(*admission.sequence);
   }
   int64_t token_budget = step_token_budget_ - plan->prefill_tokens - plan->decode_tokens;
   for (StepRow& row : plan->rows) {
-    const int64_t num_pages = PagesForNextStep(*row.sequence);
-    const int64_t max_page_tokens =
-        (num_pages + free_pages) * pages_.page_size() - row.sequence->num_tokens();
-    row.num_draft = std::min(
-        {static_cast<int64_t>(row.sequence->draft_ids.size()), token_budget, max_page_tokens});
+    const Resources cost = CostOfNextStep(*row.sequence);
+    row.num_draft = std::min(static_cast<int64_t>(row.sequence->draft_ids.size()), token_budget);
+    while (row.num_draft > 0 &&
+           !(CostOfNextStep(*row.sequence, row.num_draft) - cost).FitsIn(free)) {
+      --row.num_draft;
+    }
     token_budget -= row.num_draft;
     plan->draft_tokens += row.num_draft;
-    free_pages -= PagesForNextStep(*row.sequence, row.num_draft) - num_pages;
+    free -= CostOfNextStep(*row.sequence, row.num_draft) - cost;
   }
 }
 
@@ -338,14 +346,14 @@ void Scheduler::ApplyPlan(const StepPlan& plan) {
                     sequence);
   }
   for (Sequence* sequence : running_) {
-    const int64_t num_pages = PagesForNextStep(*sequence);
-    pages_.Reserve(num_pages - sequence->num_pages);
-    sequence->num_pages = num_pages;
+    const Resources cost = CostOfNextStep(*sequence);
+    budget_.Reserve(cost - sequence->reserved);
+    sequence->reserved = cost;
   }
   for (const StepRow& row : plan.rows) {
-    const int64_t num_pages = PagesForNextStep(*row.sequence, row.num_draft);
-    pages_.Reserve(num_pages - row.sequence->num_pages);
-    row.sequence->num_pages = num_pages;
+    const Resources cost = CostOfNextStep(*row.sequence, row.num_draft);
+    budget_.Reserve(cost - row.sequence->reserved);
+    row.sequence->reserved = cost;
   }
 }
 

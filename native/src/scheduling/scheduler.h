@@ -11,9 +11,10 @@
 #include <set>
 #include <vector>
 
+#include "model/sequence_state.h"
 #include "prompt/prefix_key.h"
-#include "scheduling/page_budget.h"
 #include "scheduling/prefix_cache.h"
+#include "scheduling/resource_budget.h"
 #include "scheduling/scheduler_policy.h"
 #include "scheduling/step_plan.h"
 #include "sequence/sequence.h"
@@ -22,8 +23,6 @@ namespace aiomlc {
 
 /*! \brief The limits of a scheduler; at least 1, except max_recycling. */
 struct SchedulerLimits {
-  int64_t total_pages = 1;
-  int64_t page_size = 1;
   int64_t max_batch_size = 1;
   int64_t step_token_budget = 1;
   /*! \brief See PrefixCache. */
@@ -37,25 +36,27 @@ struct SchedulerLimits {
 };
 
 /*!
- * \brief Owns the queue, the running set, the prefix cache and the page budget, but not the
+ * \brief Owns the queue, the running set, the prefix cache and the resource budget, but not the
  * sequences.
  *
- * The pages of sequences and prefix cache entries are reserved as if no page were shared, so
+ * The resources of sequences and prefix cache entries are reserved as if nothing were shared, so
  * sharing saves computation but no pages. The reason: TVM's KV cache lists the pages of all rows of
- * a step in a table of total_pages entries without bounds checks. The model therefore always has at
- * least as many free pages as this class counts.
+ * a step in a table with one entry per page of the cache, without bounds checks. The model
+ * therefore always has at least as many free pages as this class counts.
  *
  * A step consists of `Plan`, `ApplyPlan`, the forward pass and the caller's commit. `Plan` makes
- * all decisions with the functions of scheduler_policy.h and changes nothing.
+ * all decisions with the functions of scheduler_policy.h and changes nothing. Of the model it asks
+ * only the costs and the checkpoints of its state.
  */
 class Scheduler {
  public:
-  explicit Scheduler(const SchedulerLimits& limits);
+  /*! \param state The state of the model. Not owned; must outlive this object. */
+  Scheduler(const SequenceState* state, const SchedulerLimits& limits);
 
   /*! \brief Queue a sequence by priority and arrival. */
   void Add(Sequence* sequence);
 
-  /*! \brief Remove a sequence and free its pages. */
+  /*! \brief Remove a sequence and free what it holds. */
   void Remove(Sequence* sequence);
 
   /*!
@@ -73,7 +74,7 @@ class Scheduler {
   /*! \brief Unpin an entry; an unknown id has no effect. \return See `Recycle`. */
   std::vector<int64_t> Unpin(int64_t id);
 
-  /*! \brief Free the pages that a running sequence holds for rejected draft tokens. */
+  /*! \brief Free what a running sequence holds beyond its computed tokens, for rejected drafts. */
   void Trim(Sequence* sequence);
 
   /*! \return The tokens of the next step that are left for drafts; may be negative. */
@@ -84,7 +85,7 @@ class Scheduler {
    * \param id The id of the new entry.
    * \param key At least one token.
    * \param source_id An entry that the caller forks, which is evicted after the others; -1 if none.
-   * \return The entries to remove from the model after the fork; empty if too few pages are
+   * \return The entries to remove from the model after the fork; empty if too little is
    *     available, and nothing has changed.
    */
   std::optional<std::vector<int64_t>> AddImported(int64_t id, const PrefixKey& key,
@@ -102,13 +103,17 @@ class Scheduler {
   /*! \brief Plan the next step; it has rows whenever there are sequences. */
   StepPlan Plan() const;
 
-  /*! \brief Preempt, evict and admit as planned, and reserve the pages of the step. */
+  /*! \brief Preempt, evict and admit as planned, and reserve what the step needs. */
   void ApplyPlan(const StepPlan& plan);
 
-  const PageBudget& pages() const { return pages_; }
+  const ResourceBudget& budget() const { return budget_; }
   const PrefixCache& prefix_cache() const { return prefix_cache_; }
-  /*! \brief Free pages, including those of evictable prefix cache entries. */
-  int64_t available_pages() const { return pages_.free_pages() + prefix_cache_.num_pages(); }
+  /*! \brief What is free, including what recycling prefix cache entries hold. */
+  Resources available() const { return budget_.free() + prefix_cache_.recycling_cost(); }
+  /*!
+   * \return The entry or running sequence with the longest common prefix, up to a checkpoint.
+   */
+  PrefixMatch FindPrefix(const PrefixKey& key) const;
   /*! \brief The running sequences by priority and arrival. */
   const std::vector<Sequence*>& running() const { return running_; }
   /*! \brief The waiting sequences by priority and arrival. */
@@ -117,34 +122,34 @@ class Scheduler {
   int64_t max_running() const { return max_running_; }
 
  private:
-  /*! \brief Return the pages that a sequence needs for its next step. */
-  int64_t PagesForNextStep(const Sequence& sequence, int64_t num_draft = 0) const;
+  /*! \brief Return what a sequence needs for its next step. */
+  Resources CostOfNextStep(const Sequence& sequence, int64_t num_draft = 0) const;
   /*! \return The number of running sequences that keep running; the rest is added to `plan`. */
   size_t PlanPreemptions(StepPlan* plan) const;
   void PlanAdmissions(StepPlan* plan) const;
   /*! \brief Choose among the first `num_waiting` waiting sequences. */
-  Admissions SelectAdmissions(size_t num_waiting, int64_t free_pages) const;
-  PrefixMatch FindPrefix(const Sequence& sequence) const;
+  Admissions SelectAdmissions(size_t num_waiting, const Resources& free) const;
   /*! \brief Whether to delay an admission, to fork from a sequence that is being computed. */
   bool ShouldWait(const Sequence& sequence, int64_t num_cached, const StepPlan& plan) const;
   void PlanEvictions(size_t num_survivors, StepPlan* plan) const;
   void PlanRows(size_t num_survivors, StepPlan* plan) const;
-  /*! \brief Give the remaining tokens and pages to drafts; drafts never cause a preemption. */
+  /*! \brief Give the remaining tokens and resources to drafts; drafts never cause a preemption. */
   void PlanDrafts(StepPlan* plan) const;
   /*!
-   * \return The recycling entries, in the order of their eviction, that have `pages_missing` pages
-   * together; those of `sources` come last.
+   * \return The recycling entries, in the order of their eviction, that hold `missing` together;
+   * those of `sources` come last.
    */
-  std::vector<int64_t> ChooseEvictions(int64_t pages_missing, const std::set<int64_t>& sources,
+  std::vector<int64_t> ChooseEvictions(Resources missing, const std::set<int64_t>& sources,
                                        bool evicts_pinned) const;
   void Evict(int64_t id);
   std::vector<int64_t> EvictEach(std::vector<int64_t> ids);
 
+  const SequenceState* const state_;
   int64_t step_token_budget_;
   int64_t max_scored_;
   bool separate_prefill_;
   int64_t max_running_;
-  PageBudget pages_;
+  ResourceBudget budget_;
   PrefixCache prefix_cache_;
   std::vector<Sequence*> running_;
   std::deque<Sequence*> waiting_;

@@ -4,33 +4,33 @@
 
 namespace aiomlc {
 
-size_t CountSurvivors(const std::vector<RunningCounters>& running, int64_t free_pages) {
+size_t CountSurvivors(const std::vector<RunningCounters>& running, Resources free) {
   size_t survivors = running.size();
   for (size_t i = 0; i < survivors; ++i) {
-    const int64_t missing = running[i].pages_needed - running[i].pages_held;
-    while (missing > free_pages && survivors > i) {
+    const Resources missing = running[i].needed - running[i].held;
+    while (!missing.FitsIn(free) && survivors > i) {
       --survivors;
-      free_pages += running[survivors].pages_held;
+      free += running[survivors].held;
     }
-    if (survivors > i) free_pages -= missing;
+    if (survivors > i) free -= missing;
   }
   return survivors;
 }
 
-Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, int64_t free_pages,
-                            int64_t num_running, int64_t max_running) {
+Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, Resources free,
+                            const Resources& token_cost, int64_t num_running, int64_t max_running) {
   Admissions result;
   result.newly_bypassed.assign(waiting.size(), 0);
   std::vector<size_t> blocked;
   bool may_bypass = true;
   for (size_t i = 0; i < waiting.size() && may_bypass && num_running < max_running; ++i) {
-    if (waiting[i].pages_needed + num_running > free_pages) {
+    if (!(waiting[i].needed + token_cost * num_running).FitsIn(free)) {
       blocked.push_back(i);
       may_bypass = waiting[i].times_bypassed < kMaxTimesBypassed;
       continue;
     }
     result.admitted.push_back(i);
-    free_pages -= waiting[i].pages_needed;
+    free -= waiting[i].needed;
     ++num_running;
     for (size_t earlier : blocked) {
       ++result.newly_bypassed[earlier];

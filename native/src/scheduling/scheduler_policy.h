@@ -9,38 +9,40 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/resources.h"
+
 namespace aiomlc {
 
 /*!
  * \brief How often later arrivals may be admitted before a waiting sequence that does not fit.
  *
- * Afterwards no sequence bypasses it, so it fits once running sequences end and free their pages.
+ * Afterwards no sequence bypasses it, so it fits once running sequences end.
  */
 inline constexpr int64_t kMaxTimesBypassed = 16;
 
-/*! \brief The page counts of a running sequence, for preemption. */
+/*! \brief What a running sequence holds and needs, for preemption. */
 struct RunningCounters {
-  int64_t pages_held;
-  /*! \brief Pages that it needs for its next step, at least `pages_held`. */
-  int64_t pages_needed;
+  Resources held;
+  /*! \brief What it needs for its next step, at least `held`. */
+  Resources needed;
 };
 
 /*!
- * \brief Decide which sequences keep running, if each gets the pages of its next step.
+ * \brief Decide which sequences keep running, if each gets what its next step needs.
  *
- * The sequences with the lowest precedence are preempted until the rest fits. Pages are granted in
- * order of precedence, so the first sequence always makes progress and no deadlock is possible.
+ * The sequences with the lowest precedence are preempted until the rest fits. Resources are granted
+ * in order of precedence, so the first sequence always makes progress and no deadlock is possible.
  *
  * \param running In order of precedence.
- * \param free_pages Pages that no sequence holds.
+ * \param free What no sequence holds.
  * \return The number of leading sequences that keep running; the rest is preempted.
  */
-size_t CountSurvivors(const std::vector<RunningCounters>& running, int64_t free_pages);
+size_t CountSurvivors(const std::vector<RunningCounters>& running, Resources free);
 
 /*! \brief The counts of a waiting sequence, for admission. */
 struct WaitingCounters {
-  /*! \brief Pages for all of its tokens. */
-  int64_t pages_needed;
+  /*! \brief What all of its tokens need. */
+  Resources needed;
   int64_t times_bypassed;
 };
 
@@ -55,16 +57,17 @@ struct Admissions {
 /*!
  * \brief Decide which waiting sequences to admit.
  *
- * A sequence is admitted if there are free pages for all of its tokens, and in addition one for
- * each running sequence, so that an admission does not immediately cause a preemption.
+ * A sequence is admitted if the free resources suffice for all of its tokens and, in addition, for
+ * one more token of each running sequence, so that it does not immediately cause a preemption.
  *
  * \param waiting In queue order.
- * \param free_pages Pages that no sequence holds.
+ * \param free What no sequence holds.
+ * \param token_cost The most by which one more token raises the cost of a sequence.
  * \param num_running The number of running sequences.
  * \param max_running The maximum number of running sequences.
  */
-Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, int64_t free_pages,
-                            int64_t num_running, int64_t max_running);
+Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, Resources free,
+                            const Resources& token_cost, int64_t num_running, int64_t max_running);
 
 /*!
  * \brief Decide whether a sequence waits to fork from another sequence that is being computed.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "grammar/constraint.h"
+#include "model/resources.h"
 #include "options/sequence_options.h"
 #include "prompt/prefix_key.h"
 #include "prompt/prompt.h"
@@ -106,8 +107,8 @@ struct Sequence {
   int64_t num_forced = 0;
   /*! \brief Whether it was admitted at least once. */
   bool has_started = false;
-  /*! \brief Pages reserved for it; 0 unless it is running. */
-  int64_t num_pages = 0;
+  /*! \brief What is reserved for it in the model; zero unless it is running. */
+  Resources reserved;
   /*! \brief Draft tokens after `token_ids` for the next step to verify; may be empty. */
   std::vector<int32_t> draft_ids;
   /*! \brief Draft tokens in the KV cache, after `num_computed`, that are not accepted yet. */

@@ -10,7 +10,8 @@ namespace aiomlc {
 ModelDrafter::ModelDrafter(Model* model, int64_t step_token_budget)
     : model_(model),
       step_token_budget_(std::min(step_token_budget, model->prefill_chunk_size())),
-      pages_(model->num_pages(), model->page_size()) {}
+      state_(model->state()),
+      budget_(state_.total()) {}
 
 std::vector<int64_t> ModelDrafter::Propose(const std::vector<DraftRequest>& requests) {
   std::vector<Row> rows = PlanRows(requests);
@@ -26,9 +27,9 @@ std::vector<int64_t> ModelDrafter::Propose(const std::vector<DraftRequest>& requ
 void ModelDrafter::Remove(int64_t sequence_id) {
   const auto entry = cache_states_.find(sequence_id);
   if (entry == cache_states_.end()) return;
-  pages_.Release(entry->second.num_pages);
+  budget_.Release(entry->second.reserved);
   cache_states_.erase(entry);
-  model_->RemoveSequence(sequence_id);
+  state_.Remove(sequence_id);
 }
 
 void ModelDrafter::Clear() noexcept {
@@ -44,7 +45,7 @@ void ModelDrafter::Clear() noexcept {
 ModelDrafter::CacheState* ModelDrafter::AlignCache(const Sequence& sequence) {
   const auto [entry, is_new] = cache_states_.try_emplace(sequence.id);
   CacheState* state = &entry->second;
-  if (is_new) model_->AddSequence(sequence.id);
+  if (is_new) state_.Add(sequence.id);
   const std::vector<int32_t> draft_ids = std::exchange(state->draft_ids, {});
   const int64_t num_cached = state->num_tokens + static_cast<int64_t>(draft_ids.size());
   // The last token is always recomputed, even if the previous step added no token, since its
@@ -58,11 +59,12 @@ ModelDrafter::CacheState* ModelDrafter::AlignCache(const Sequence& sequence) {
   }
   state->num_tokens = std::min(state->num_tokens, num_reusable);
   if (state->num_tokens < num_cached) {
-    model_->PopTokens(sequence.id, num_cached - state->num_tokens);
+    state->num_tokens = state_.Checkpoint(sequence.id, state->num_tokens);
+    state_.Rewind(sequence.id, num_cached - state->num_tokens);
   }
-  const int64_t num_pages = pages_.PagesFor(state->num_tokens);
-  pages_.Release(state->num_pages - num_pages);
-  state->num_pages = num_pages;
+  const Resources cost = state_.Cost(state->num_tokens);
+  budget_.Release(state->reserved - cost);
+  state->reserved = cost;
   return state;
 }
 
@@ -79,11 +81,11 @@ std::vector<ModelDrafter::Row> ModelDrafter::PlanRows(const std::vector<DraftReq
     const int64_t num_missing = sequence->num_tokens() - state->num_tokens;
     Row row{sequence, depth, std::min(num_missing, budget), std::nullopt};
     if (row.num_missing < num_missing) row.depth = 0;
-    const int64_t num_pages =
-        pages_.PagesFor(state->num_tokens + row.num_missing + std::max<int64_t>(0, row.depth - 1));
-    if (num_pages - state->num_pages > pages_.free_pages()) continue;
-    pages_.Reserve(num_pages - state->num_pages);
-    state->num_pages = num_pages;
+    const Resources cost =
+        state_.Cost(state->num_tokens + row.num_missing + std::max<int64_t>(0, row.depth - 1));
+    if (!(cost - state->reserved).FitsIn(budget_.free())) continue;
+    budget_.Reserve(cost - state->reserved);
+    state->reserved = cost;
     if (sequence->logit_adjuster.is_active()) row.adjuster = sequence->logit_adjuster;
     budget -= row.num_missing;
     rows.push_back(std::move(row));

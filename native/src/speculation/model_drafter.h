@@ -13,19 +13,19 @@
 #include "model/model.h"
 #include "sampling/logit_adjuster.h"
 #include "sampling/sampler.h"
-#include "scheduling/page_budget.h"
+#include "scheduling/resource_budget.h"
 #include "speculation/drafter.h"
 
 namespace aiomlc {
 
 /*!
- * \brief Drafts with a draft model, which has its own KV cache.
+ * \brief Drafts with a draft model, which has a state of its own.
  *
  * It samples with the options, the seed and the position of the sequence. Both models thus use the
  * same random number for a token, and mostly choose the same token if their distributions agree.
  *
  * A sequence gets no draft while the draft model still has more tokens to prefill than fit in a
- * step, when its context is full, and when there are no free pages. It never gets another draft
+ * step, when its context is full, and when the draft model has no room. It never gets another draft
  * after a row of logits that is not finite, since the KV cache may be corrupted.
  */
 class ModelDrafter final : public Drafter {
@@ -49,7 +49,7 @@ class ModelDrafter final : public Drafter {
     int64_t num_tokens = 0;
     /*! \brief Draft tokens after them. */
     std::vector<int32_t> draft_ids;
-    int64_t num_pages = 0;
+    Resources reserved;
   };
 
   /*! \brief A sequence of the current `Propose` call. */
@@ -65,10 +65,10 @@ class ModelDrafter final : public Drafter {
 
   /*!
    * \brief Return the draft KV state of a sequence: created on first use, otherwise rolled back to
-   * the accepted tokens.
+   * the last checkpoint of the accepted tokens.
    */
   CacheState* AlignCache(const Sequence& sequence);
-  /*! \brief Choose the rows of this call, and reserve their pages. */
+  /*! \brief Choose the rows of this call, and reserve what they need. */
   std::vector<Row> PlanRows(const std::vector<DraftRequest>& requests);
   /*! \brief Prefill the missing tokens of all rows. \return The rows to sample. */
   std::vector<Row> Prefill(std::vector<Row> rows);
@@ -79,7 +79,8 @@ class ModelDrafter final : public Drafter {
 
   Model* const model_;
   const int64_t step_token_budget_;
-  PageBudget pages_;
+  SequenceState& state_;
+  ResourceBudget budget_;
   Sampler sampler_;
   std::unordered_map<int64_t, CacheState> cache_states_;
   /*! \brief Scratch memory for adjusted logits. */

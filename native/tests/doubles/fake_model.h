@@ -30,7 +30,7 @@ namespace aiomlc {
  * the contract of model.h: too many rows, tokens or pages, an unknown sequence, an invalid logit
  * position. A fork shares pages like TVM's cache.
  */
-class FakeModel final : public Model {
+class FakeModel final : public Model, public SequenceState {
  public:
   using Tokens = std::vector<int32_t>;
   /*! \brief Computes the logits after the given tokens. */
@@ -50,13 +50,25 @@ class FakeModel final : public Model {
 
   int64_t vocab_size() const final { return sizes_.vocab_size; }
   int64_t context_window() const final { return sizes_.context_window; }
-  int64_t page_size() const final { return sizes_.page_size; }
-  int64_t num_pages() const final { return sizes_.num_pages; }
   int64_t max_batch_size() const final { return sizes_.max_batch_size; }
   int64_t prefill_chunk_size() const final { return sizes_.prefill_chunk_size; }
   int64_t embedded_row_size() const final { return sizes_.embedded_row_size; }
+  int64_t num_pages() const { return sizes_.num_pages; }
+
+  SequenceState& state() final { return *this; }
+  const SequenceState& state() const final { return *this; }
+  Resources total() const final { return {.pages = sizes_.num_pages}; }
+  Resources Cost(int64_t num_tokens) const final {
+    return {.pages = PagesFor(static_cast<size_t>(num_tokens))};
+  }
+  Resources token_cost() const final { return {.pages = 1}; }
+  int64_t granularity() const final { return 1; }
+  int64_t sharing_granularity() const final { return sizes_.page_size; }
+  int64_t Checkpoint(int64_t /*sequence_id*/, int64_t num_tokens) const final { return num_tokens; }
   /*! \brief The keys and values of a token are its id, those of an embedded row its hash. */
-  size_t kv_token_bytes() const final { return sizeof(int32_t); }
+  size_t ExportBytes(int64_t begin, int64_t end) const final {
+    return static_cast<size_t>(end - begin) * sizeof(int32_t);
+  }
 
   /*! \brief Compute pseudorandom logits that depend on all tokens and their order. */
   static void HashedLogits(const Tokens& tokens, std::vector<float>* logits) {
@@ -92,18 +104,18 @@ class FakeModel final : public Model {
   void OnForward(std::function<void()> hook) { forward_hook_ = std::move(hook); }
   /*! \brief Give NaN logits to sequences that start with this token. */
   void PoisonToken(int32_t token) { poison_token_ = token; }
-  /*! \brief Make `RemoveSequence` throw after it removed the sequence. */
+  /*! \brief Make `Remove` throw after it removed the sequence. */
   void ThrowOnRemove() { throws_on_remove_ = true; }
-  /*! \brief Make `ImportTokens` throw. */
+  /*! \brief Make `Import` throw. */
   void ThrowOnImport() { throws_on_import_ = true; }
-  /*! \brief Make `PopTokens` throw. */
-  void ThrowOnPop() { throws_on_pop_ = true; }
+  /*! \brief Make `Rewind` throw. */
+  void ThrowOnRewind() { throws_on_rewind_ = true; }
 
-  void AddSequence(int64_t id) final {
+  void Add(int64_t id) final {
     Check(sequences_.try_emplace(id).second, "a sequence is added twice");
   }
 
-  void ForkSequence(int64_t source_id, int64_t id, int64_t num_tokens) final {
+  void Fork(int64_t source_id, int64_t id, int64_t num_tokens) final {
     const CachedSequence& source = sequences_.at(source_id);
     const int64_t length = static_cast<int64_t>(source.tokens.size());
     Check(num_tokens > 0 && num_tokens <= length, "a fork has no tokens or more than its source");
@@ -115,16 +127,16 @@ class FakeModel final : public Model {
     TakePages(&fork);
   }
 
-  void RemoveSequence(int64_t id) final {
+  void Remove(int64_t id) final {
     Check(sequences_.erase(id) == 1, "an unknown sequence is removed");
     if (throws_on_remove_) throw std::runtime_error("cache error");
   }
 
-  void PopTokens(int64_t id, int64_t count) final {
-    if (throws_on_pop_) throw std::runtime_error("cache error");
+  void Rewind(int64_t id, int64_t count) final {
+    if (throws_on_rewind_) throw std::runtime_error("cache error");
     CachedSequence& sequence = sequences_.at(id);
     Check(count > 0 && count <= static_cast<int64_t>(sequence.tokens.size()),
-          "the number of popped tokens is invalid");
+          "the number of removed tokens is invalid");
     sequence.tokens.resize(sequence.tokens.size() - static_cast<size_t>(count));
     sequence.pages.resize(static_cast<size_t>(PagesFor(sequence.tokens.size())));
   }
@@ -158,14 +170,14 @@ class FakeModel final : public Model {
     return logits_.data();
   }
 
-  void ExportTokens(int64_t id, int64_t begin, int64_t end, std::byte* data) const final {
+  void Export(int64_t id, int64_t begin, int64_t end, std::byte* data) const final {
     const Tokens& tokens = sequences_.at(id).tokens;
     Check(0 <= begin && begin < end && end <= static_cast<int64_t>(tokens.size()),
           "exported tokens are not in the cache");
     std::memcpy(data, tokens.data() + begin, static_cast<size_t>(end - begin) * sizeof(int32_t));
   }
 
-  void ImportTokens(int64_t id, int64_t count, const std::byte* data) final {
+  void Import(int64_t id, int64_t count, const std::byte* data) final {
     if (throws_on_import_) throw std::runtime_error("import failed");
     CachedSequence& sequence = sequences_.at(id);
     Check(count > 0, "no tokens are imported");
@@ -276,7 +288,7 @@ class FakeModel final : public Model {
   std::optional<int32_t> poison_token_;
   int64_t throw_at_ = -1;
   bool throws_on_remove_ = false;
-  bool throws_on_pop_ = false;
+  bool throws_on_rewind_ = false;
   bool throws_on_import_ = false;
   int64_t pages_in_use_ = 0;
   std::map<int64_t, CachedSequence> sequences_;

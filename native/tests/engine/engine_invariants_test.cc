@@ -12,15 +12,14 @@ using ::testing::IsEmpty;
 
 EngineSnapshot ValidSnapshot() {
   EngineSnapshot snapshot;
-  snapshot.total_pages = 10;
-  snapshot.free_pages = 3;
-  snapshot.recycling_pages = 2;
-  snapshot.page_size = 4;
+  snapshot.total = {.pages = 10, .slots = 4};
+  snapshot.free = {.pages = 3, .slots = 2};
+  snapshot.kept = {.pages = 2};
   snapshot.max_running = 2;
   snapshot.max_sequence_tokens = 40;
   snapshot.live_ids = {3, 1, 2};
-  snapshot.running = {{1, 9, 8, 3}, {3, 5, 0, 2}};
-  snapshot.waiting = {{2, 30, 0, 0}};
+  snapshot.running = {{1, 9, 8, {3, 1}, {2, 1}}, {3, 5, 0, {2, 1}, {}}};
+  snapshot.waiting = {{2, 30, 0, {}, {}}};
   return snapshot;
 }
 
@@ -35,14 +34,20 @@ TEST(FindViolations, ReturnsNothingForAValidSnapshot) {
 
 TEST(FindViolations, FindsALostPage) {
   EngineSnapshot snapshot = ValidSnapshot();
-  snapshot.free_pages = 2;
+  snapshot.free.pages = 2;
   EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("do not sum to the total"));
 }
 
-TEST(FindViolations, FindsComputedTokensWithoutPages) {
+TEST(FindViolations, FindsALostSlot) {
   EngineSnapshot snapshot = ValidSnapshot();
-  snapshot.running[0].num_pages = 1;
-  snapshot.free_pages = 5;
+  snapshot.free.slots = 1;
+  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("do not sum to the total"));
+}
+
+TEST(FindViolations, FindsComputedTokensWithoutResources) {
+  EngineSnapshot snapshot = ValidSnapshot();
+  snapshot.running[0].reserved.pages = 1;
+  snapshot.free.pages = 5;
   EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("sequence 1 has more computed tokens"));
 }
 
@@ -70,12 +75,12 @@ TEST(FindViolations, FindsRunningSequencesOutOfOrder) {
   EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("not sorted by priority and arrival"));
 }
 
-TEST(FindViolations, FindsAWaitingSequenceWithPagesAndComputedTokens) {
+TEST(FindViolations, FindsAWaitingSequenceWithResourcesAndComputedTokens) {
   EngineSnapshot snapshot = ValidSnapshot();
-  snapshot.waiting[0].num_pages = 1;
+  snapshot.waiting[0].reserved.pages = 1;
   snapshot.waiting[0].num_computed = 1;
-  EXPECT_THAT(FindViolations(snapshot),
-              ElementsAre(HasSubstr("has pages, but"), HasSubstr("has computed tokens, but")));
+  EXPECT_THAT(FindViolations(snapshot), ElementsAre(HasSubstr("holds resources, but"),
+                                                    HasSubstr("has computed tokens, but")));
 }
 
 TEST(FindViolations, FindsSequencesThatAreNotScheduledOrScheduledTwice) {

@@ -155,10 +155,10 @@ TEST_F(SpeculationTest, TokensAfterAStopInsideADraftAreRemovedFromTheCache) {
   EXPECT_GE(statistics.free_pages, statistics.total_pages);
 }
 
-TEST_F(SpeculationTest, AFailureToPopTokensEndsEverySequenceOnce) {
+TEST_F(SpeculationTest, AFailureToRewindEndsEverySequenceOnce) {
   model_.Script(
       [](const Tokens& tokens) { return tokens.size() < 12 ? (tokens.back() + 1) % 4 : 5; });
-  model_.ThrowOnPop();
+  model_.ThrowOnRewind();
   Engine engine(&model_, Letters(), {.speculative_mode = kLookup, .draft_length = 8});
   engine.Submit({0, 1, 2, 3, 0, 1}, Greedy(30));
   EXPECT_THROW(while (engine.Step()), EngineError);

@@ -177,7 +177,7 @@ TEST(SpeculationFaults, OutputsDoNotDependOnDraftFailures) {
         draft_model.ThrowOnRemove();
         break;
       case 1:
-        draft_model.ThrowOnPop();
+        draft_model.ThrowOnRewind();
         break;
       case 2:
         draft_model.PoisonToken(jobs[0].prompt[0]);

@@ -157,7 +157,7 @@ TEST_F(EmbeddedPromptTest, ATransferredPrefixIsIdentifiedByItsPieces) {
   EXPECT_EQ(engine_->CountCached(cat.token_ids), 1);
   EXPECT_EQ(engine_->CountCached(PrefixKey("adapter", cat.token_ids, cat_keys)), 0);
 
-  std::vector<std::byte> rows(6 * model_->kv_token_bytes());
+  std::vector<std::byte> rows(model_->ExportBytes(0, 6));
   engine_->ExportPrefix(cat_key, 0, rows);
   EXPECT_THROW(engine_->ExportPrefix(dog_key, 0, rows), EngineError);
   engine_->Reset();

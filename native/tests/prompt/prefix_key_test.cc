@@ -233,13 +233,13 @@ TEST(PrefixCache, EntriesOfOtherPiecesOrAdaptersAreNotRedundant) {
                                         {"a", {1, 0, 0}, {Piece(1, 2, 'c')}}};
   int64_t id = 0;
   for (const Prefix& prefix : prefixes)
-    EXPECT_THAT(cache.Recycle(id++, prefix.key(), 1), IsEmpty());
+    EXPECT_THAT(cache.Recycle(id++, prefix.key(), {.pages = 1}), IsEmpty());
 
   for (size_t i = 0; i < prefixes.size(); ++i) {
     EXPECT_EQ(cache.Find(prefixes[i].key()).id, static_cast<int64_t>(i));
     EXPECT_EQ(cache.Find(prefixes[i].key()).num_tokens, 3);
   }
-  EXPECT_THAT(cache.Recycle(9, prefixes[1].key(), 1), ::testing::ElementsAre(9));
+  EXPECT_THAT(cache.Recycle(9, prefixes[1].key(), {.pages = 1}), ::testing::ElementsAre(9));
   cache.Remove(9);
   EXPECT_THAT(cache.FindViolations(), IsEmpty());
 }

@@ -9,54 +9,99 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
+constexpr Resources kOnePage{.pages = 1};
+
+RunningCounters Pages(int64_t held, int64_t needed) { return {{.pages = held}, {.pages = needed}}; }
+
+RunningCounters Slots(int64_t held, int64_t needed) { return {{.slots = held}, {.slots = needed}}; }
+
 TEST(CountSurvivors, AllKeepRunningIfThePagesSuffice) {
-  EXPECT_EQ(CountSurvivors({}, 0), 0u);
-  EXPECT_EQ(CountSurvivors({{3, 3}, {2, 2}}, 0), 2u);
-  EXPECT_EQ(CountSurvivors({{3, 4}, {2, 3}}, 2), 2u);
+  EXPECT_EQ(CountSurvivors({}, {.pages = 0}), 0u);
+  EXPECT_EQ(CountSurvivors({Pages(3, 3), Pages(2, 2)}, {.pages = 0}), 2u);
+  EXPECT_EQ(CountSurvivors({Pages(3, 4), Pages(2, 3)}, {.pages = 2}), 2u);
 }
 
 TEST(CountSurvivors, TheLatestArrivalIsPreempted) {
-  EXPECT_EQ(CountSurvivors({{3, 4}, {2, 2}, {1, 1}}, 0), 2u);
-  EXPECT_EQ(CountSurvivors({{3, 4}, {2, 3}, {1, 1}}, 0), 1u);
-  EXPECT_EQ(CountSurvivors({{3, 4}, {2, 3}, {2, 2}}, 0), 2u);
+  EXPECT_EQ(CountSurvivors({Pages(3, 4), Pages(2, 2), Pages(1, 1)}, {.pages = 0}), 2u);
+  EXPECT_EQ(CountSurvivors({Pages(3, 4), Pages(2, 3), Pages(1, 1)}, {.pages = 0}), 1u);
+  EXPECT_EQ(CountSurvivors({Pages(3, 4), Pages(2, 3), Pages(2, 2)}, {.pages = 0}), 2u);
 }
 
 TEST(CountSurvivors, TheLatestArrivalIsPreemptedEvenIfOnlyItNeedsPages) {
-  EXPECT_EQ(CountSurvivors({{3, 3}, {2, 2}, {1, 2}}, 0), 2u);
+  EXPECT_EQ(CountSurvivors({Pages(3, 3), Pages(2, 2), Pages(1, 2)}, {.pages = 0}), 2u);
 }
 
 TEST(CountSurvivors, TheFirstKeepsRunningAloneIfItNeedsAllPages) {
-  EXPECT_EQ(CountSurvivors({{1, 6}, {2, 2}, {3, 3}}, 0), 1u);
+  EXPECT_EQ(CountSurvivors({Pages(1, 6), Pages(2, 2), Pages(3, 3)}, {.pages = 0}), 1u);
+}
+
+TEST(CountSurvivors, EveryKindOfResourceMustSuffice) {
+  const std::vector<RunningCounters> running = {Slots(1, 2), Pages(1, 2), Slots(2, 2)};
+
+  EXPECT_EQ(CountSurvivors(running, {.pages = 1, .slots = 1}), 3u);
+  EXPECT_EQ(CountSurvivors(running, {.pages = 1}), 2u);
+  EXPECT_EQ(CountSurvivors(running, {.slots = 1}), 1u);
+}
+
+TEST(ChooseAdmissions, EveryKindOfResourceMustSuffice) {
+  const std::vector<WaitingCounters> waiting = {{{.pages = 2, .slots = 1}, 0}};
+  const Resources growth{.pages = 1, .slots = 1};
+
+  EXPECT_THAT(ChooseAdmissions(waiting, {.pages = 2, .slots = 1}, growth, 0, 8).admitted,
+              ElementsAre(0));
+  EXPECT_THAT(ChooseAdmissions(waiting, {.pages = 9}, growth, 0, 8).admitted, IsEmpty());
+  EXPECT_THAT(ChooseAdmissions(waiting, {.pages = 9, .slots = 2}, growth, 2, 8).admitted,
+              IsEmpty());
 }
 
 TEST(ChooseAdmissions, AdmitsInOrderWhileRowsAndPagesSuffice) {
-  EXPECT_THAT(ChooseAdmissions({{2, 0}, {2, 0}, {2, 0}}, 100, 0, 2).admitted, ElementsAre(0, 1));
-  EXPECT_THAT(ChooseAdmissions({{2, 0}, {2, 0}, {2, 0}}, 5, 0, 8).admitted, ElementsAre(0, 1));
-  EXPECT_THAT(ChooseAdmissions({}, 5, 0, 8).admitted, IsEmpty());
+  EXPECT_THAT(ChooseAdmissions({{{.pages = 2}, 0}, {{.pages = 2}, 0}, {{.pages = 2}, 0}},
+                               {.pages = 100}, kOnePage, 0, 2)
+                  .admitted,
+              ElementsAre(0, 1));
+  EXPECT_THAT(ChooseAdmissions({{{.pages = 2}, 0}, {{.pages = 2}, 0}, {{.pages = 2}, 0}},
+                               {.pages = 5}, kOnePage, 0, 8)
+                  .admitted,
+              ElementsAre(0, 1));
+  EXPECT_THAT(ChooseAdmissions({}, {.pages = 5}, kOnePage, 0, 8).admitted, IsEmpty());
 }
 
 TEST(ChooseAdmissions, LeavesAPageForEachRunningSequence) {
-  EXPECT_THAT(ChooseAdmissions({{4, 0}}, 6, 3, 8).admitted, IsEmpty());
-  EXPECT_THAT(ChooseAdmissions({{4, 0}}, 7, 3, 8).admitted, ElementsAre(0));
+  EXPECT_THAT(ChooseAdmissions({{{.pages = 4}, 0}}, {.pages = 6}, kOnePage, 3, 8).admitted,
+              IsEmpty());
+  EXPECT_THAT(ChooseAdmissions({{{.pages = 4}, 0}}, {.pages = 7}, kOnePage, 3, 8).admitted,
+              ElementsAre(0));
 }
 
 TEST(ChooseAdmissions, AdmitsASequenceThatNeedsAllPagesIfNoneIsRunning) {
-  EXPECT_THAT(ChooseAdmissions({{6, 0}}, 6, 0, 8).admitted, ElementsAre(0));
+  EXPECT_THAT(ChooseAdmissions({{{.pages = 6}, 0}}, {.pages = 6}, kOnePage, 0, 8).admitted,
+              ElementsAre(0));
 }
 
 TEST(ChooseAdmissions, ASmallerSequenceBypassesOneThatDoesNotFit) {
-  const Admissions admissions = ChooseAdmissions({{9, 0}, {2, 0}, {9, 0}, {2, 0}}, 8, 0, 8);
+  const Admissions admissions =
+      ChooseAdmissions({{{.pages = 9}, 0}, {{.pages = 2}, 0}, {{.pages = 9}, 0}, {{.pages = 2}, 0}},
+                       {.pages = 8}, kOnePage, 0, 8);
 
   EXPECT_THAT(admissions.admitted, ElementsAre(1, 3));
   EXPECT_THAT(admissions.newly_bypassed, ElementsAre(2, 0, 1, 0));
 }
 
 TEST(ChooseAdmissions, NoSequenceBypassesOneAtTheBypassLimit) {
-  EXPECT_THAT(ChooseAdmissions({{9, kMaxTimesBypassed}, {2, 0}}, 8, 0, 8).admitted, IsEmpty());
-  EXPECT_THAT(ChooseAdmissions({{9, kMaxTimesBypassed - 1}, {2, 0}, {2, 0}}, 8, 0, 8).admitted,
+  EXPECT_THAT(ChooseAdmissions({{{.pages = 9}, kMaxTimesBypassed}, {{.pages = 2}, 0}}, {.pages = 8},
+                               kOnePage, 0, 8)
+                  .admitted,
+              IsEmpty());
+  EXPECT_THAT(ChooseAdmissions(
+                  {{{.pages = 9}, kMaxTimesBypassed - 1}, {{.pages = 2}, 0}, {{.pages = 2}, 0}},
+                  {.pages = 8}, kOnePage, 0, 8)
+                  .admitted,
               ElementsAre(1));
-  EXPECT_THAT(ChooseAdmissions({{2, 0}, {9, kMaxTimesBypassed}, {2, 0}}, 8, 0, 8).admitted,
-              ElementsAre(0));
+  EXPECT_THAT(
+      ChooseAdmissions({{{.pages = 2}, 0}, {{.pages = 9}, kMaxTimesBypassed}, {{.pages = 2}, 0}},
+                       {.pages = 8}, kOnePage, 0, 8)
+          .admitted,
+      ElementsAre(0));
 }
 
 TEST(SplitBudget, GrantsRequestsInOrderWhileTheBudgetLasts) {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "tests/doubles/fake_model.h"
+
 namespace aiomlc {
 namespace {
 
@@ -15,11 +17,9 @@ using ::testing::IsEmpty;
 class SchedulerTest : public ::testing::Test {
  protected:
   explicit SchedulerTest(bool separate_prefill = false)
-      : scheduler_({.total_pages = 8,
-                    .page_size = 4,
-                    .max_batch_size = 3,
-                    .step_token_budget = 6,
-                    .separate_prefill = separate_prefill}) {}
+      : scheduler_(
+            &model_,
+            {.max_batch_size = 3, .step_token_budget = 6, .separate_prefill = separate_prefill}) {}
 
   Sequence* Add(int64_t prompt_tokens) {
     SequenceOptions options;
@@ -50,6 +50,7 @@ class SchedulerTest : public ::testing::Test {
   }
 
   Vocabulary vocabulary_;
+  FakeModel model_{{.page_size = 4, .num_pages = 8}};
   std::vector<std::unique_ptr<Sequence>> sequences_;
   Scheduler scheduler_;
 };
@@ -126,7 +127,7 @@ TEST_F(SchedulerTest, PlanningChangesNothing) {
 
   EXPECT_EQ(scheduler_.waiting().size(), 2u);
   EXPECT_THAT(scheduler_.running(), IsEmpty());
-  EXPECT_EQ(scheduler_.pages().free_pages(), 8);
+  EXPECT_EQ(scheduler_.budget().free().pages, 8);
 }
 
 TEST_F(SchedulerTest, AdmissionReservesThePagesOfTheEntirePrompt) {
@@ -134,15 +135,15 @@ TEST_F(SchedulerTest, AdmissionReservesThePagesOfTheEntirePrompt) {
 
   Step();
 
-  EXPECT_EQ(sequence->num_pages, 4);
-  EXPECT_EQ(scheduler_.pages().free_pages(), 4);
+  EXPECT_EQ(sequence->reserved.pages, 4);
+  EXPECT_EQ(scheduler_.budget().free().pages, 4);
 }
 
 TEST_F(SchedulerTest, TheLatestArrivalIsPreemptedAndWaitsAtTheFrontOfTheQueue) {
   Sequence* first = Add(15);
   Sequence* second = Add(12);
   Sequence* third = Add(30);
-  while (scheduler_.pages().free_pages() > 0) Step();
+  while (scheduler_.budget().free().pages > 0) Step();
   StepPlan plan;
 
   while (plan.preempted.empty()) plan = Step();
@@ -152,7 +153,7 @@ TEST_F(SchedulerTest, TheLatestArrivalIsPreemptedAndWaitsAtTheFrontOfTheQueue) {
   EXPECT_THAT(scheduler_.running(), ElementsAre(first));
   EXPECT_THAT(scheduler_.waiting(), ElementsAre(second, third));
   EXPECT_EQ(second->num_computed, 0);
-  EXPECT_EQ(second->num_pages, 0);
+  EXPECT_EQ(second->reserved.pages, 0);
   EXPECT_GT(second->num_completion_tokens(), 0);
 }
 
@@ -166,13 +167,13 @@ TEST_F(SchedulerTest, NoSequenceIsAdmittedInAStepWithPreemptions) {
 
   EXPECT_EQ(plan.preempted.size(), 1u);
   EXPECT_THAT(plan.admitted, IsEmpty());
-  EXPECT_GT(scheduler_.pages().free_pages(), 1);
+  EXPECT_GT(scheduler_.budget().free().pages, 1);
 }
 
 TEST_F(SchedulerTest, AdmissionLeavesAFreePagePerRunningSequenceAfterItsNextStep) {
   Add(16);
   for (int i = 0; i < 3; ++i) Step();
-  ASSERT_EQ(scheduler_.pages().free_pages(), 4);
+  ASSERT_EQ(scheduler_.budget().free().pages, 4);
   Add(12);
 
   EXPECT_THAT(scheduler_.Plan().admitted, IsEmpty());
@@ -208,7 +209,7 @@ TEST_F(SchedulerTest, APreemptedSequenceRecomputesItsTokensAndContinues) {
 }
 
 TEST_F(SchedulerTest, NeverRunsMoreSequencesThanTheTokenBudget) {
-  Scheduler small({.total_pages = 8, .page_size = 4, .max_batch_size = 3, .step_token_budget = 2});
+  Scheduler small(&model_, {.max_batch_size = 3, .step_token_budget = 2});
 
   EXPECT_EQ(small.max_running(), 2);
   EXPECT_EQ(scheduler_.max_running(), 3);
@@ -222,7 +223,7 @@ TEST_F(SchedulerTest, RemovingASequenceFreesItsPages) {
   scheduler_.Remove(waiting);
   scheduler_.Remove(running);
 
-  EXPECT_EQ(scheduler_.pages().free_pages(), 8);
+  EXPECT_EQ(scheduler_.budget().free().pages, 8);
   EXPECT_THROW(scheduler_.Remove(running), std::logic_error);
 }
 
@@ -269,21 +270,19 @@ class CachingSchedulerTest : public ::testing::Test {
   }
 
   Vocabulary vocabulary_;
+  FakeModel model_{{.page_size = 4, .num_pages = 8}};
   std::vector<std::unique_ptr<Sequence>> sequences_;
-  Scheduler scheduler_{{.total_pages = 8,
-                        .page_size = 4,
-                        .max_batch_size = 4,
-                        .step_token_budget = 40,
-                        .max_recycling = -1}};
+  Scheduler scheduler_{&model_,
+                       {.max_batch_size = 4, .step_token_budget = 40, .max_recycling = -1}};
 };
 
 TEST_F(CachingSchedulerTest, PagesOfRecyclingEntriesAreAvailable) {
   const Sequence* recycled = AddRecycled(7, 6);
 
-  EXPECT_EQ(scheduler_.pages().free_pages(), 6);
-  EXPECT_EQ(scheduler_.available_pages(), 8);
+  EXPECT_EQ(scheduler_.budget().free().pages, 6);
+  EXPECT_EQ(scheduler_.available().pages, 8);
   EXPECT_THAT(scheduler_.EvictAll(), ElementsAre(recycled->id));
-  EXPECT_EQ(scheduler_.pages().free_pages(), 8);
+  EXPECT_EQ(scheduler_.budget().free().pages, 8);
 }
 
 TEST_F(CachingSchedulerTest, APromptForksFromTheLongestPrefixAndComputesTheRest) {
@@ -323,7 +322,7 @@ TEST_F(CachingSchedulerTest, AnEvictedForkSourceIsForkedAtAPageBoundary) {
   EXPECT_THAT(plan.evicted, ElementsAre(source->id));
   EXPECT_EQ(plan.admitted[0].prefix.num_tokens, 4);
   EXPECT_EQ(plan.rows[0].num_tokens, 26);
-  EXPECT_EQ(scheduler_.pages().free_pages(), 0);
+  EXPECT_EQ(scheduler_.budget().free().pages, 0);
 }
 
 TEST_F(CachingSchedulerTest, EvictsCacheEntriesBeforeItPreempts) {
@@ -361,22 +360,23 @@ TEST_F(CachingSchedulerTest, ASequenceWithoutComputedTokensIsNotRecycled) {
   EXPECT_EQ(scheduler_.prefix_cache().num_recycling(), 0);
 }
 
-TEST(PageBudget, RejectsReservationsBeyondTheFreePages) {
-  PageBudget pages(4, 16);
-  pages.Reserve(3);
+TEST(ResourceBudget, RejectsReservationsBeyondWhatIsFree) {
+  ResourceBudget budget({.pages = 4, .slots = 2});
+  budget.Reserve({.pages = 3});
 
-  EXPECT_EQ(pages.free_pages(), 1);
-  EXPECT_THROW(pages.Reserve(2), std::logic_error);
-  EXPECT_THROW(pages.Release(4), std::logic_error);
+  EXPECT_EQ(budget.free(), (Resources{.pages = 1, .slots = 2}));
+  EXPECT_THROW(budget.Reserve({.pages = 2}), std::logic_error);
+  EXPECT_THROW(budget.Reserve({.pages = 1, .slots = 3}), std::logic_error);
+  EXPECT_THROW(budget.Release({.pages = 4}), std::logic_error);
+  EXPECT_THROW(budget.Release({.slots = 1}), std::logic_error);
 }
 
-TEST(PageBudget, RoundsUpToFullPages) {
-  const PageBudget pages(4, 16);
+TEST(SequenceState, MaxTokensFillsTheLastPage) {
+  const FakeModel model({.page_size = 4, .num_pages = 3});
 
-  EXPECT_EQ(pages.PagesFor(0), 0);
-  EXPECT_EQ(pages.PagesFor(1), 1);
-  EXPECT_EQ(pages.PagesFor(16), 1);
-  EXPECT_EQ(pages.PagesFor(17), 2);
+  EXPECT_EQ(MaxTokens(model, 100), 12);
+  EXPECT_EQ(MaxTokens(model, 11), 11);
+  EXPECT_EQ(MaxTokens(model, 0), 0);
 }
 
 }  // namespace
