@@ -43,6 +43,7 @@ class RecurrentModel final : public Model, public SequenceState {
   int64_t vocab_size() const final { return sizes_.vocab_size; }
   int64_t context_window() const final { return sizes_.context_window; }
   int64_t max_batch_size() const final { return sizes_.max_batch_size; }
+  int64_t embedded_row_size() const final { return 0; }
   int64_t prefill_chunk_size() const final { return sizes_.prefill_chunk_size; }
   SequenceState& state() final { return *this; }
   const SequenceState& state() const final { return *this; }
