@@ -84,15 +84,16 @@ async def convert_weights(
 def map_weights(path: Path, nbytes: int, params: Iterable[ParameterPlan]) -> Sequence[Any]:
     """Map a packed file and return its parameters as `tvm_ffi` tensors, in order.
 
-    A matrix is `uint8[bytes]`, a vector is float32, an order of inputs int32. The file stays mapped
-    until the last tensor is deleted.
+    Their shapes are those of `PackedParameter.tensor_shape`. Tiles and 4-bit rows are uint8,
+    float32 rows and vectors float32, an order of inputs int32. The file stays mapped until the last
+    tensor is deleted.
 
     Raises:
         ModelLoadError: If the file is missing or too short.
     """
     records = [
         {
-            "kind": planned.parameter.kind,
+            "kind": planned.parameter.storage,
             "shape": _tensor_shape(planned),
             "offset": planned.offset,
         }
@@ -180,5 +181,4 @@ def _native(name: str) -> Callable[..., Any]:
 def _tensor_shape(planned: ParameterPlan) -> object:
     import tvm_ffi
 
-    is_matrix = planned.parameter.kind == "matrix"
-    return tvm_ffi.Shape((planned.nbytes,) if is_matrix else planned.parameter.shape)
+    return tvm_ffi.Shape(planned.parameter.tensor_shape)

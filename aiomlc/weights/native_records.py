@@ -27,8 +27,8 @@ def _parameter(planned: ParameterPlan, files: FileIds) -> Record:
     if parameter.kind == "order":
         rows, columns = 1, rows
     return {
-        "kind": parameter.kind,
-        "layout": parameter.layout if parameter.kind == "matrix" else (),
+        "kind": parameter.storage,
+        "layout": parameter.layout if parameter.storage == "matrix" else (),
         "rows": rows,
         "cols": columns,
         "added": planned.weight_offset,

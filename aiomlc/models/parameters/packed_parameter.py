@@ -6,10 +6,17 @@ __all__ = ("PackedParameter",)
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
-from aiomlc.models.parameters.packed_layout import Layout, packed_bytes
+from aiomlc.models.parameters.packed_layout import (
+    GROUP_SIZE,
+    ROW_GROUP_BYTES,
+    Layout,
+    LayoutFamily,
+    packed_bytes,
+    row_bytes,
+)
 from aiomlc.models.parameters.parameter import Parameter, RowOrder
 
 
@@ -29,6 +36,7 @@ class PackedParameter:
     #: span several axes.
     fused_source: str = ""
     mlc_parts: tuple[str, ...] = ()  #: Parameters that an MLC directory has in place of `name`.
+    family: LayoutFamily = "tiles"  #: How a matrix is stored; `rows` has one format per matrix.
 
     @classmethod
     def from_parameter(cls, parameter: Parameter, layout: Layout) -> Self:
@@ -54,13 +62,39 @@ class PackedParameter:
         """Return the parameter as JSON values."""
         return asdict(self)
 
+    def stored_as(self, family: LayoutFamily) -> Self:
+        """Return the parameter in a library of another back end."""
+        return replace(self, family=family)
+
+    @property
+    def storage(self) -> Literal["matrix", "rows", "vector", "order"]:
+        """The kind of storage, as the native converter names it; float32 rows are a vector."""
+        if self.kind != "matrix" or self.family == "tiles":
+            return self.kind
+
+        return "rows" if self.layout[0][0] == "q4" else "vector"
+
+    @property
+    def tensor_shape(self) -> tuple[int, ...]:
+        """The shape of the parameter's tensor."""
+        match self.storage:
+            case "matrix":
+                return (self.nbytes,)
+            case "rows":
+                return (self.shape[0], -(-self.shape[1] // GROUP_SIZE), ROW_GROUP_BYTES)
+            case "vector" | "order":
+                return self.shape
+
     @property
     def nbytes(self) -> int:
         """Size in the packed file."""
         if self.kind != "matrix":
             return math.prod(self.shape) * 4
 
-        columns = self.shape[1]
+        rows, columns = self.shape
+        if self.family == "rows":
+            return rows * row_bytes(self.layout[0][0], columns)
+
         return sum(packed_bytes(name, rows, columns) for name, rows in self.layout)
 
 

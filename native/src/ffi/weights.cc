@@ -59,6 +59,7 @@ SourceType ParseSourceType(const ffi::String& name) {
 
 ParamKind ParseKind(const ffi::String& name) {
   if (name == "matrix") return ParamKind::kMatrix;
+  if (name == "rows") return ParamKind::kRows;
   if (name == "vector") return ParamKind::kVector;
   if (name == "order") return ParamKind::kOrder;
   TVM_FFI_THROW(ValueError) << "unknown kind of parameter " << name;
@@ -206,6 +207,7 @@ struct MappedAllocator {
 DLDataType TypeOf(ParamKind kind) {
   switch (kind) {
     case ParamKind::kMatrix:
+    case ParamKind::kRows:
       return {kDLUInt, 8, 1};
     case ParamKind::kVector:
       return {kDLFloat, 32, 1};
@@ -216,7 +218,7 @@ DLDataType TypeOf(ParamKind kind) {
 }
 
 /*!
- * \brief Map the parameters of a packed file: uint8[bytes] for matrices, float32 for vectors, int32
+ * \brief Map the parameters of a packed file: uint8 for matrices, float32 for vectors, int32
  * for orders.
  */
 ffi::Array<ffi::Tensor> MapWeights(const ffi::String& path, int64_t bytes,

@@ -52,14 +52,19 @@ int64_t ReadRows(const ParamPlan& param) {
   return std::max(rows, kTransposedBlockBytes / bytes / kTileRows * kTileRows);
 }
 
+/*! \return The bytes of the first `rows` rows of a segment in the packed file. */
+uint64_t RowsBytes(const ParamPlan& param, MatrixFormat format, int64_t rows) {
+  if (param.kind == ParamKind::kMatrix) return PackedMatrixBytes(format, rows, param.cols);
+  if (param.kind == ParamKind::kRows) return static_cast<uint64_t>(rows) * Q4RowBytes(param.cols);
+  return static_cast<uint64_t>(rows * param.cols) * sizeof(float);
+}
+
 void SplitSegment(const ParamPlan& param, int index, const MatrixSegment& segment, int64_t first,
                   uint64_t destination, std::vector<Block>* blocks) {
   const int64_t step = ReadRows(param);
   for (int64_t begin = 0; begin < segment.rows; begin += step) {
     const int64_t end = std::min(segment.rows, begin + step);
-    const uint64_t offset = param.kind == ParamKind::kMatrix
-                                ? PackedMatrixBytes(segment.format, begin, param.cols)
-                                : static_cast<uint64_t>(begin * param.cols) * sizeof(float);
+    const uint64_t offset = RowsBytes(param, segment.format, begin);
     blocks->push_back({index, segment.format, first + begin, first + end, destination + offset});
   }
 }
@@ -70,7 +75,9 @@ std::vector<Block> SplitIntoBlocks(const std::vector<ParamPlan>& params) {
     const ParamPlan& param = params[i];
     const int index = static_cast<int>(i);
     if (param.kind != ParamKind::kMatrix) {
-      SplitSegment(param, index, {WeightFormat::kF32, param.rows}, 0, param.destination, &blocks);
+      const bool is_q4 = param.kind == ParamKind::kRows;
+      const MatrixFormat format = is_q4 ? WeightFormat::kQ4 : WeightFormat::kF32;
+      SplitSegment(param, index, {format, param.rows}, 0, param.destination, &blocks);
       continue;
     }
     int64_t first = 0;
@@ -135,8 +142,20 @@ class Worker {
       if (!reader_.DecodeFloats(param, format, begin, end)) return Fail(reader_.error());
       PackMatrixF32(format.family, reader_.floats(), rows, param.cols, 0, rows, packed_.data());
     }
-    return Write(block.destination + PackedMatrixBytes(format, begin - block.begin, param.cols),
-                 packed_.data(), packed_.size());
+    const uint64_t offset = block.destination + RowsBytes(param, format, begin - block.begin);
+    if (param.kind == ParamKind::kRows) CopyRows(rows, param.cols);
+    return Write(offset, packed_.data(), packed_.size());
+  }
+
+  /*! \brief Replace the tiles in `packed_` by rows. */
+  void CopyRows(int64_t rows, int64_t cols) {
+    const size_t row_bytes = Q4RowBytes(cols);
+    rows_.resize(static_cast<size_t>(rows) * row_bytes);
+    for (int64_t row = 0; row < rows; ++row) {
+      auto* out = reinterpret_cast<uint8_t*>(rows_.data());
+      CopyQ4Row(packed_.data(), cols, row, out + static_cast<size_t>(row) * row_bytes);
+    }
+    packed_.swap(rows_);
   }
 
   /*! \brief Pack rows that are in the grouped format with the numbers of q4. */
@@ -189,6 +208,7 @@ class Worker {
   SourceReader reader_;
   const File* destination_;
   std::vector<std::byte> packed_;
+  std::vector<std::byte> rows_;
   std::vector<uint32_t> words_;
   std::vector<float> offset_floats_;
   ConversionError error_;
@@ -206,7 +226,7 @@ MatrixFormat MlcQ4() {
 
 uint64_t ParamBytes(const ParamPlan& param) {
   if (param.kind == ParamKind::kMatrix) return PackedMatrixBytes(param.layout, param.cols);
-  return static_cast<uint64_t>(param.rows * param.cols) * sizeof(float);
+  return RowsBytes(param, WeightFormat::kF32, param.rows);
 }
 
 Conversion::Conversion(ConversionPlan plan) : plan_(std::move(plan)) {

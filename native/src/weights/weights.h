@@ -28,6 +28,7 @@ namespace aiomlc {
 /*! \brief The kind of a parameter in the packed file. */
 enum class ParamKind {
   kMatrix, /*!< A packed matrix. */
+  kRows,   /*!< A matrix in `WeightFormat::kQ4`, row after row: see `CopyQ4Row`. */
   kVector, /*!< Its elements as float32. */
   kOrder   /*!< int32[cols]: the inputs in the order of their groups. */
 };

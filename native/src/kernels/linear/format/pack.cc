@@ -101,6 +101,12 @@ void PackDense(const float* weights, int64_t cols, int64_t row_begin, int64_t ro
   }
 }
 
+/*! \return Value `k` of row `n` of a q4 tile, for a group of inputs. */
+uint8_t Q4Value(const uint8_t* tile, int64_t n, int64_t k) {
+  const uint8_t byte = tile[64 * (k % 16 / 4) + 4 * n + k % 4];
+  return k < 16 ? byte & 15 : byte >> 4;
+}
+
 void EmbedQ4Row(const uint8_t* packed, int64_t hidden, int64_t row, float* out) {
   const int64_t groups = CeilDivide(hidden, kGroupSize);
   const uint8_t* tile = packed + row / kTileRows * groups * kGroupBytes;
@@ -111,8 +117,7 @@ void EmbedQ4Row(const uint8_t* packed, int64_t hidden, int64_t row, float* out) 
     const float scale = HalfToFloat(half);
     const int64_t count = std::min(kGroupSize, hidden - g * kGroupSize);
     for (int64_t k = 0; k < count; ++k) {
-      const uint8_t byte = tile[64 * (k % 16 / 4) + 4 * n + k % 4];
-      const int value = k < 16 ? byte & 15 : byte >> 4;
+      const int value = Q4Value(tile, n, k);
       out[g * kGroupSize + k] = static_cast<float>(value - kZeroPoint) * scale;
     }
   }
@@ -165,6 +170,24 @@ void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t /*r
     result.scale = q_scale[row * groups + g];
     return result;
   });
+}
+
+size_t Q4RowBytes(int64_t cols) {
+  return static_cast<size_t>(CeilDivide(cols, kGroupSize)) * (kGroupSize / 2 + sizeof(uint16_t));
+}
+
+void CopyQ4Row(const void* packed, int64_t cols, int64_t index, uint8_t* row) {
+  const int64_t groups = CeilDivide(cols, kGroupSize);
+  const int64_t n = index % kTileRows;
+  const uint8_t* tile =
+      static_cast<const uint8_t*>(packed) + index / kTileRows * groups * kGroupBytes;
+  for (int64_t g = 0; g < groups; ++g, tile += kGroupBytes) {
+    for (int64_t k = 0; k < kGroupSize; k += 2) {
+      *row++ = static_cast<uint8_t>(Q4Value(tile, n, k) | Q4Value(tile, n, k + 1) << 4);
+    }
+    std::memcpy(row, tile + kGroupNibbleBytes + 2 * n, sizeof(uint16_t));
+    row += sizeof(uint16_t);
+  }
 }
 
 void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t row, float* out) {

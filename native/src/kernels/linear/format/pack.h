@@ -5,6 +5,7 @@
 #ifndef AIOMLC_KERNELS_LINEAR_FORMAT_PACK_H_
 #define AIOMLC_KERNELS_LINEAR_FORMAT_PACK_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/linear/format/matrix_format.h"
@@ -30,6 +31,16 @@ void PackMatrixF32(WeightFormat format, const float* weights, int64_t rows, int6
  */
 void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t rows, int64_t cols,
                   int64_t row_begin, int64_t row_end, void* packed);
+
+/*!
+ * \brief Copy a row out of the tiles of a `WeightFormat::kQ4` matrix.
+ * \param row uint8[ceil(cols / 32), 18]: for each group its 32 values, the first of a byte in the
+ *     low nibble, and the float16 scale.
+ */
+void CopyQ4Row(const void* packed, int64_t cols, int64_t index, uint8_t* row);
+
+/*! \return The bytes of such a row. */
+size_t Q4RowBytes(int64_t cols);
 
 /*!
  * \brief Rows of a matrix in a grouped format before packing, with the numbers of the source.
