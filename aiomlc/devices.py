@@ -10,8 +10,13 @@ from typing import Final, Literal, Protocol
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.json_values import safe_repr
 
-DeviceName = Literal["cpu"]
-_NAMES: Final[dict[str, DeviceName]] = {"auto": "cpu", "cpu": "cpu", "cpu:0": "cpu"}
+DeviceName = Literal["cpu", "cpu:tvm"]
+_NAMES: Final[dict[str, DeviceName]] = {
+    "auto": "cpu",
+    "cpu": "cpu",
+    "cpu:0": "cpu",
+    "cpu:tvm": "cpu:tvm",  # For tests: see docs/design/compiler.md.
+}
 _OFFERED: Final = "use 'auto' or 'cpu'"
 #: The kinds of devices that TVM and MLC LLM name, by DLPack's type.
 _KINDS: Final = {

@@ -37,11 +37,12 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
     Raises:
         LibraryWriteError: If a file cannot be written.
     """
-    compiler = backend_of(job.device).graph_compiler()
+    backend = backend_of(job.device)
+    compiler = backend.graph_compiler()
     quantization = quantization_of(job.quantization, job.layouts, job.ordered)
     report("graph", 0.1)
     if isinstance(job.config, EncoderConfig):
-        module, metadata = encoder_graph(job.config, quantization, compiler)
+        module, metadata = encoder_graph(job.config, quantization, backend)
     else:
         module, metadata = _decoder_graph(job, job.config, quantization)
     text = json.dumps(metadata)
@@ -72,7 +73,8 @@ def library_metadata(
     job: CompileJob, config: DecoderConfig, quantization: Quantization, graph_names: list[str]
 ) -> LibraryMetadata:
     """Return the metadata that a loader reads; `graph_names` orders the packed parameters."""
-    cache = backend_of(job.device).kv_cache(quantization, job.kv_cache_dtype)
+    backend = backend_of(job.device)
+    cache = backend.kv_cache(quantization, job.kv_cache_dtype)
     shape = config.cache_shape
     return {
         "model_type": config.model_type,
@@ -86,11 +88,14 @@ def library_metadata(
         "head_dim": shape.head_dim,
         "kv_dtype": cache.dtype,
         "kv_row_size": cache.row_size(shape.head_dim),
+        "imports_prefixes": backend.imports_prefixes,
         "page_size": PAGE_SIZE,
         "prefill_chunk_size": job.prefill_chunk_size,
         "max_batch_size": job.max_batch_size,
         "tie_word_embeddings": config.tie_word_embeddings,
-        "params": parameter_records(decoder_parameters(config), quantization, graph_names),
+        "params": parameter_records(
+            decoder_parameters(config), quantization, backend.layout_family, graph_names
+        ),
     }
 
 

@@ -7,7 +7,7 @@ __all__ = ("encoder_graph",)
 import tvm
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.interface import GraphCompiler
+from aiomlc.compiler.interface import Backend
 from aiomlc.compiler.job import LibraryMetadata
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization
@@ -16,9 +16,10 @@ from aiomlc.models.graph.encoder import Encoder
 
 
 def encoder_graph(
-    config: EncoderConfig, quantization: Quantization, compiler: GraphCompiler
+    config: EncoderConfig, quantization: Quantization, backend: Backend
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
     """Return the module with the function `encode`, and the library's metadata."""
+    compiler = backend.graph_compiler()
     encoder = Encoder(config, compiler.packed_attention())
     encoder = compiler.lower_encoder(encoder, quantization)
     tokens = nn.spec.Tensor(["n"], "int32")
@@ -39,6 +40,8 @@ def encoder_graph(
         "vocab_size": config.vocab_size,
         "context_window_size": config.num_positions,
         "hidden_size": config.hidden_size,
-        "params": parameter_records(encoder_parameters(config), quantization, order),
+        "params": parameter_records(
+            encoder_parameters(config), quantization, backend.layout_family, order
+        ),
     }
     return module, metadata

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.config import KVCacheType
-from aiomlc.models import DecoderConfig, Parameter
+from aiomlc.devices import DeviceName
+from aiomlc.models import DecoderConfig, ModelConfig, Parameter
+from aiomlc.models.parameters.packed_layout import LayoutFamily
 
 if TYPE_CHECKING:
     import tvm
@@ -37,8 +39,31 @@ class Backend(Protocol):
     """A way to run the graphs of models on a kind of device. Never imports tvm."""
 
     @property
+    def name(self) -> DeviceName:
+        """The name of its device."""
+        ...
+
+    @property
+    def layout_family(self) -> LayoutFamily:
+        """The layout of the packed matrices."""
+        ...
+
+    @property
+    def imports_prefixes(self) -> bool:
+        """Whether keys and values of another engine can be added to its KV cache."""
+        ...
+
+    @property
     def is_batch_invariant(self) -> bool:
         """Whether the bits of a token's logits are independent of the other tokens of the batch."""
+        ...
+
+    def check(self, config: ModelConfig, quantization: Quantization, dtype: KVCacheType) -> None:
+        """Require that the back end supports a model with these formats.
+
+        Raises:
+            BadRequestError: If it does not; the message says why.
+        """
         ...
 
     def kv_cache(self, quantization: Quantization, dtype: KVCacheType) -> KVCache:

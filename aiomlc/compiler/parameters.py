@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import Parameter
+from aiomlc.models.parameters.packed_layout import LayoutFamily
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 
 INPUT_ORDER: Final = "input_order"  #: The parameter of a layer that has the order of its inputs.
@@ -25,13 +26,17 @@ def pack_parameters(
 
 
 def parameter_records(
-    parameters: Iterable[Parameter], quantization: Quantization, graph_names: list[str]
+    parameters: Iterable[Parameter],
+    quantization: Quantization,
+    family: LayoutFamily,
+    graph_names: list[str],
 ) -> list[dict[str, Any]]:
     """Return the JSON records of the packed parameters, in the order of `graph_names`.
 
     Args:
         parameters: The model's parameters, in any order.
         quantization: The formats of the matrices.
+        family: The layout of the matrices.
         graph_names: The names of the graph's parameters; a matrix may end in `.weight`.
     """
     by_name = {p.name: p for p in _with_orders(parameters, quantization)}
@@ -40,9 +45,11 @@ def parameter_records(
         mismatch = sorted(set(names) ^ set(by_name))
         raise AssertionError(f"the graph's parameters differ from the model's: {mismatch}")
 
-    selected = (by_name[name] for name in names)
-    packed = (PackedParameter.from_parameter(p, quantization.layout_of(p)) for p in selected)
-    return [parameter.as_json() for parameter in packed]
+    packed = (
+        PackedParameter.from_parameter(by_name[name], quantization.layout_of(by_name[name]))
+        for name in names
+    )
+    return [parameter.stored_as(family).as_json() for parameter in packed]
 
 
 def _with_orders(

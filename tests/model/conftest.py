@@ -59,13 +59,16 @@ def tiny_directory(
 
 @pytest.fixture(scope="session")
 def open_tiny(tiny_directory: Callable[[str], Path]) -> OpenTiny:
-    """Return a function that opens a tiny model by architecture, quantization and cache dtype."""
-    opened: dict[tuple[str, str, KVCacheType], NativeModel] = {}
+    """Return a function that opens a tiny model by its four arguments."""
+    opened: dict[tuple[str, str, KVCacheType, str], NativeModel] = {}
 
     def open_one(
-        architecture: str, quantization: str, kv_cache_dtype: KVCacheType = "auto"
+        architecture: str,
+        quantization: str,
+        kv_cache_dtype: KVCacheType = "auto",
+        device: str = "auto",
     ) -> NativeModel:
-        key = (architecture, quantization, kv_cache_dtype)
+        key = (architecture, quantization, kv_cache_dtype, device)
         if key not in opened:
             directory = find_model(tiny_directory(architecture))
             config = EngineConfig(
@@ -74,7 +77,7 @@ def open_tiny(tiny_directory: Callable[[str], Path]) -> OpenTiny:
             opened[key] = anyio.run(
                 open_native,
                 ModelFacts(directory, config.quantization),
-                "auto",
+                device,
                 "local",
                 config,
                 lambda progress: None,

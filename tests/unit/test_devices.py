@@ -20,7 +20,14 @@ CPU = tvm_ffi.device("cpu", 0)
 
 
 @pytest.mark.parametrize(
-    ("device", "name"), [("auto", "cpu"), ("cpu", "cpu"), ("cpu:0", "cpu"), (CPU, "cpu")]
+    ("device", "name"),
+    [
+        ("auto", "cpu"),
+        ("cpu", "cpu"),
+        ("cpu:0", "cpu"),
+        (CPU, "cpu"),
+        ("cpu:tvm", "cpu:tvm"),
+    ],
 )
 def test_device_names_and_objects_are_parsed(device: Device, name: str) -> None:
     assert parse_device(device) == name

@@ -6,12 +6,17 @@ __all__ = ("backend_of",)
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Final
 
 from aiomlc.compiler.backends.cpu.backend import CpuBackend
+from aiomlc.compiler.backends.tvm.backend import TvmBackend
 from aiomlc.compiler.interface import Backend
 from aiomlc.devices import DeviceName, parse_device
 
-_BACKENDS: Mapping[DeviceName, Backend] = MappingProxyType({"cpu": CpuBackend()})
+_ALL: Final[tuple[Backend, ...]] = (CpuBackend(), TvmBackend())
+_BACKENDS: Mapping[DeviceName, Backend] = MappingProxyType(
+    {backend.name: backend for backend in _ALL}
+)
 
 
 def backend_of(device: str) -> Backend:

@@ -282,6 +282,7 @@ def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) ->
         )
 
     quantization = facts.quantization
+    backend.check(config, quantization, kv_dtype)
     cache = backend.kv_cache(quantization, kv_dtype)
     extra = backend.token_bytes(config, facts.parameters, quantization, cache)
     shape = config.cache_shape
@@ -292,7 +293,7 @@ def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) ->
         context_window=config.context_window_size,
         vocab_size=config.vocab_size,
         logits_per_row=2 if config.final_logit_softcapping else 1,
-        weight_bytes=packed_file_bytes(facts.packed),
+        weight_bytes=packed_file_bytes(p.stored_as(backend.layout_family) for p in facts.packed),
         kv_bytes_per_token=2 * heads * cache.row_bytes(shape.head_dim),
         chunk_bytes_per_token=extra.chunk,
         step_bytes_per_token=extra.step,

@@ -48,7 +48,7 @@ class OpenedModel:
     native: NativeModel
     plan: MemoryPlan
     vocab_size: int
-    kv_format: KVFormat
+    kv_format: KVFormat | None  #: None if it cannot import keys and values.
     draft: NativeModel | None = None
     draft_directory: ModelDirectory | None = None
 
@@ -193,8 +193,11 @@ def _open_models(
     return OpenedModel(native, plan, vocab_size, kv_format, native_draft, directory)
 
 
-def _kv_format(prepared: PreparedModel, shape: ModelShape) -> KVFormat:
+def _kv_format(prepared: PreparedModel, shape: ModelShape) -> KVFormat | None:
     library = prepared.library
+    if not library.metadata["imports_prefixes"]:
+        return None
+
     return KVFormat(
         kv_dtype=shape.kv_dtype,
         num_layers=shape.num_layers,
@@ -221,7 +224,7 @@ def _assemble(
     if opened.draft_directory is not None:
         _check_tokenizer(files.tokenizer, opened.draft_directory)
 
-    limits = opened.plan.limits
+    limits, kv_format = opened.plan.limits, opened.kv_format
     core = NativeCore(
         opened.native,
         files.token_bytes,
@@ -249,7 +252,7 @@ def _assemble(
         tool_format=files.formats.tool_format,
         reasoning_format=files.formats.reasoning_format,
         memory_plan=opened.plan,
-        prefix_transfers=PrefixTransfers(core, opened.kv_format),
+        prefix_transfers=None if kv_format is None else PrefixTransfers(core, kv_format),
         # Without a reference to `opened`, which would keep the native model alive.
         grammars=GrammarCache(
             partial(NativeGrammarCompiler, files.tokenizer, opened.vocab_size, files.all_stop_ids)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from aiomlc.compiler import compile_model, read_library
+from aiomlc.compiler import backend_of, compile_model, read_library
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.config import EngineConfig
-from aiomlc.devices import parse_device
 from aiomlc.errors import BadRequestError
 from aiomlc.models import EncoderConfig, ModelConfig
 from aiomlc.runtime.loading.facts import ModelFacts
@@ -67,12 +66,14 @@ async def _prepare_library(
 def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> CompileJob:
     """Return the library that an engine with this configuration needs."""
     quantization = facts.quantization
+    model, backend = _with_window(facts.config, config), backend_of(device)
+    backend.check(model, quantization, config.kv_cache_dtype)
     return CompileJob(
-        config=_with_window(facts.config, config),
+        config=model,
         quantization=quantization.name,
         layouts=quantization.layouts,
         ordered=tuple(sorted(quantization.ordered)),
-        device=parse_device(device),
+        device=backend.name,
         kv_cache_dtype=config.kv_cache_dtype,
     )
 

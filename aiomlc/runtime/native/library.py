@@ -18,16 +18,18 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aiomlc import errors
 
 if TYPE_CHECKING:
     from aiomlc.compiler.job import CompiledLibrary
 
+_ELF: Final = b"\x7fELF"
 _FFI_ERRORS = (
     errors.BadRequestError,
     errors.EngineError,
@@ -115,13 +117,25 @@ def open_library(library: CompiledLibrary) -> Iterator[Any]:
         MemoryError: If an allocation in the body fails.
     """
     try:
-        yield native_function("ffi.Module.load_from_bytes.relax.VMExecutable")(library.code)
+        yield _load_module(library.code)
     except (errors.AiomlcError, MemoryError):
         raise
     except Exception as error:
         raise errors.ModelLoadError(
             f"cannot open the compiled library {library.path}: {error}", path=library.path
         ) from error
+
+
+def _load_module(code: bytes) -> Any:  # noqa: ANN401 - tvm_ffi is untyped here.
+    """Load bytecode, or a shared object with bytecode and the machine code that it calls."""
+    if not code.startswith(_ELF):
+        return native_function("ffi.Module.load_from_bytes.relax.VMExecutable")(code)
+
+    with tempfile.NamedTemporaryFile(prefix="aiomlc-", suffix=".so") as file:
+        file.write(code)
+        file.flush()
+        # The library stays mapped without its file.
+        return native_function("ffi.Module.load_from_file.so")(file.name, "so")
 
 
 def has_global(name: str) -> bool:

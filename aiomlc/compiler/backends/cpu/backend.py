@@ -12,7 +12,9 @@ from aiomlc.compiler.interface import TokenBytes
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.config import KVCacheType
-from aiomlc.models import DecoderConfig, Parameter
+from aiomlc.devices import DeviceName
+from aiomlc.models import DecoderConfig, ModelConfig, Parameter
+from aiomlc.models.parameters.packed_layout import LayoutFamily
 
 if TYPE_CHECKING:
     from aiomlc.compiler.interface import GraphCompiler
@@ -24,7 +26,13 @@ _SCALE_BYTES: Final = 4  # A float32.
 class CpuBackend:
     """The native CPU kernels."""
 
+    name: DeviceName = "cpu"
+    layout_family: LayoutFamily = "tiles"
     is_batch_invariant: Final = True
+    imports_prefixes: Final = True
+
+    def check(self, config: ModelConfig, quantization: Quantization, dtype: KVCacheType) -> None:
+        """Accept every model that can be opened."""
 
     def kv_cache(self, quantization: Quantization, dtype: KVCacheType) -> KVCache:
         """Return the storage of keys and values; int8 has a float32 scale per head and position."""

@@ -1,0 +1,112 @@
+"""The facts of TVM's own kernels that the loader needs. Never imports tvm."""
+
+from __future__ import annotations
+
+__all__ = ("TvmBackend",)
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, final
+
+from aiomlc.compiler.interface import TokenBytes
+from aiomlc.compiler.kv_cache import KVCache
+from aiomlc.compiler.quantization import Quantization
+from aiomlc.config import KVCacheType
+from aiomlc.devices import DeviceName
+from aiomlc.errors import BadRequestError
+from aiomlc.models import DecoderConfig, ExpertsConfig, ModelConfig, Parameter
+from aiomlc.models.config.layers import FeedForwardConfig
+from aiomlc.models.parameters.packed_layout import LayoutFamily
+
+if TYPE_CHECKING:
+    from aiomlc.compiler.interface import GraphCompiler
+
+_QUANTIZATIONS: Final = ("q0f32", "q4f16_1")
+_ROPE_TYPES: Final = ("default", "linear", "llama3")  # TVM's longrope cannot be built.
+
+
+@final
+class TvmBackend:
+    """Code that TVM generates for plain graphs, and its own paged KV cache."""
+
+    name: DeviceName = "cpu:tvm"
+    layout_family: LayoutFamily = "rows"
+    is_batch_invariant: Final = False  # Decodes and prefills have different kernels.
+    imports_prefixes: Final = False  # TVM's cache stores only rows that it has rotated itself.
+
+    def check(self, config: ModelConfig, quantization: Quantization, dtype: KVCacheType) -> None:
+        """Require that TVM's passes and its KV cache support a model.
+
+        Raises:
+            BadRequestError: If they do not; the message says why.
+        """
+        name = quantization.name
+        if name not in _QUANTIZATIONS or quantization.layouts:
+            allowed = " or ".join(_QUANTIZATIONS)
+            problem = f"quantization must be {allowed}, got {name}"
+            raise _unsupported(problem, "quantization")
+
+        if dtype == "int8":
+            raise _unsupported("kv_cache_dtype must not be int8", "kv_cache_dtype")
+
+        for reason in _reasons(config, name):
+            raise _unsupported(f"{reason} are not supported", "model")
+
+    def kv_cache(self, quantization: Quantization, dtype: KVCacheType) -> KVCache:
+        """Return the storage of keys and values; `check` refuses int8."""
+        match dtype:
+            case "float16" | "float32":
+                return KVCache(dtype, dtype)
+            case "auto" | "int8":
+                return KVCache(quantization.kv_dtype, quantization.kv_dtype)
+
+    def token_bytes(
+        self,
+        config: DecoderConfig,
+        parameters: Iterable[Parameter],
+        quantization: Quantization,
+        cache: KVCache,
+    ) -> TokenBytes:
+        """Return the memory that a decoder needs per token, beside its KV cache."""
+        shape = config.cache_shape
+        queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+        inner = max(_inner_size(layer.feed_forward) for layer in config.layers)
+        return TokenBytes(
+            # Queries, keys, values and outputs, two of them twice, and log-sum-exps.
+            chunk=(3 * shape.num_heads + 2 * shape.num_kv_heads) * cache.row_bytes(shape.head_dim)
+            + 8 * shape.num_heads,
+            step=4 * (4 * config.hidden_size + 2 * queries + 2 * keys + 4 * inner),
+        )
+
+    def graph_compiler(self) -> GraphCompiler:
+        """Return the part that imports tvm."""
+        from aiomlc.compiler.backends.tvm.graph_compiler import TvmGraphCompiler
+
+        return TvmGraphCompiler()
+
+
+def _inner_size(feed_forward: FeedForwardConfig) -> int:
+    """Return the inputs of the last matrix; every expert is computed."""
+    count = feed_forward.count if isinstance(feed_forward, ExpertsConfig) else 1
+    return count * feed_forward.intermediate_size
+
+
+def _reasons(config: ModelConfig, quantization: str) -> Iterator[str]:
+    """Yield what a model has and TVM's graph does not support."""
+    if not isinstance(config, DecoderConfig):
+        yield "encoders"
+        return
+
+    if config.has_experts and quantization != "q0f32":
+        yield "quantized experts"
+    attention = config.attention
+    rope = attention[0].rope
+    if rope is None or any(
+        layer.window or layer.soft_cap or layer.rope != rope for layer in attention
+    ):
+        yield "sliding windows, softcapped scores and RoPE per layer"
+    elif rope.rope_type not in _ROPE_TYPES or rope.pads_to_head_dim:
+        yield f"positions of the kind {rope.rope_type}"
+
+
+def _unsupported(problem: str, param: str) -> BadRequestError:
+    return BadRequestError(f"device 'cpu:tvm': {problem}; use device 'cpu'", param=param)
