@@ -19,8 +19,9 @@ import pytest
 
 from tests.e2e.programs import ROOT
 
-# The modes that readline switches at each prompt, such as that of a marked paste.
-_MODES = re.compile(rb"\x1b\[\?\d+[hl]\r?")
+# The modes that prompt_toolkit switches at each prompt, and the moves of the cursor.
+_MODES = re.compile(rb"\x1b\[(?:\?\d+[hl]\r?|\d*[A-DJK]|0?m)")
+_PROMPT = b">\x08\x1b[2C"  # It moves the cursor over the space.
 
 
 class Terminal:
@@ -47,7 +48,7 @@ class Terminal:
             except OSError:  # The process has ended.
                 pytest.fail(f"{expected!r} is not in {self._unread.decode()!r}")
 
-            self._unread = _MODES.sub(b"", self._unread + data)
+            self._unread = _MODES.sub(b"", (self._unread + data).replace(_PROMPT, b"> "))
         end += len(expected.encode())
         text, self._unread = self._unread[:end], self._unread[end:]
         return text.decode().replace("\r\n", "\n")

@@ -72,7 +72,7 @@ def test_answers_are_wrapped_between_words(columns: int) -> None:
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_no_escape_sequences_are_written_if_the_user_wants_none(
+def test_no_styles_are_written_if_the_user_wants_none(
     environment: dict[str, str],
 ) -> None:
     with chat_at_terminal(environment=environment) as chat:

@@ -23,10 +23,9 @@ from aiomlc.cli.chat.commands import ChatCommands, is_command, is_farewell
 from aiomlc.cli.chat.sampling_settings import check_parameters
 from aiomlc.cli.chat.session import ChatSession
 from aiomlc.cli.terminal.figures import ResponseFigures
-from aiomlc.cli.terminal.history import History
 from aiomlc.cli.terminal.interruption import handle_interrupt, quiet_interrupts
 from aiomlc.cli.terminal.progress import ProgressLine
-from aiomlc.cli.terminal.question_input import TerminalInput, read_question
+from aiomlc.cli.terminal.question_input import read_question
 from aiomlc.cli.terminal.screen import Screen
 from aiomlc.cli.terminal.status_line import StatusLine
 from aiomlc.config import EngineConfig
@@ -93,11 +92,14 @@ def run_chat(settings: ChatSettings, prompt: str | None, status: StatusLine) -> 
         if question is not None:
             chat.answer(question)
         else:
+            # Imported late: prompt_toolkit takes a tenth of a second.
+            from aiomlc.cli.terminal.history import History
+            from aiomlc.cli.terminal.line_editor import TerminalInput
+
             screen.note(_banner(engine))
             history = History(cache_home() / "history")
-            chat.run(
-                TerminalInput(sys.stdin, sys.stdout, sys.stderr, history, complete=chat.complete)
-            )
+            output = sys.stdout if sys.stdout.isatty() else sys.stderr
+            chat.run(TerminalInput(sys.stdin, output, history, complete=chat.complete))
 
 
 @contextmanager
@@ -200,12 +202,9 @@ class TerminalChat:
         try:
             return reader.read()
         except KeyboardInterrupt:
-            hint = "(Ctrl-D or /bye leaves the chat)" if reader.is_line_empty() else ""
-            self._screen.show(f"\n{hint}" if hint else "")
+            if reader.is_line_empty():
+                self._screen.show("(Ctrl-D or /bye leaves the chat)")
             return ""
-        except EOFError:
-            self._screen.show("")
-            raise
 
     def _handle(self, line: str) -> None:
         """Run the command, or answer the question, and report what fails."""

@@ -6,8 +6,11 @@ __all__ = ("History",)
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import final
+
+from prompt_toolkit.history import History as PromptHistory
 
 _MAX_ENTRIES = 1000
 _MAX_BYTES = 1 << 22  #: A file that is longer is shortened when it is loaded.
@@ -15,7 +18,7 @@ _logger = logging.getLogger("aiomlc")
 
 
 @final
-class History:
+class History(PromptHistory):
     """The last questions; a question of several lines is one line of the file.
 
     Args:
@@ -23,11 +26,12 @@ class History:
     """
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self._path = path
         self._is_writable = True
 
-    def load(self) -> list[str]:
-        """Return the last questions, the newest last; a file that cannot be read is logged."""
+    def load_history_strings(self) -> Iterable[str]:
+        """Return the last questions, the newest first; a file that cannot be read is logged."""
         try:
             with self._path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -42,13 +46,14 @@ class History:
             _logger.warning("cannot read the history file %s: %s", self._path, error.strerror)
             return []
 
-        return [_unescape(line) for line in lines if line]
+        return [_unescape(line) for line in reversed(lines) if line]
 
-    def append(self, question: str) -> None:
-        """Append a question to the file; the first failure is logged."""
+    def store_string(self, string: str) -> None:
+        """Append a question to the file, unless it is empty; the first failure is logged."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._write([_escape(question)], os.O_APPEND)
+            if string.strip():
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._write([_escape(string)], os.O_APPEND)
         except OSError as error:
             if self._is_writable:
                 _logger.warning("cannot write the history file %s: %s", self._path, error.strerror)
