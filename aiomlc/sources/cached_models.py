@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from aiomlc.cache.entry import WEIGHTS
 from aiomlc.cache.maintenance import list_entries
-from aiomlc.config import BUNDLED_MODEL, BUNDLED_NAME
+from aiomlc.config import BUNDLED_FOLDER, BUNDLED_MODEL, BUNDLED_NAME
 from aiomlc.sources.environment import read_environment
 from aiomlc.sources.files import gguf_names, gguf_parts, weights_index
 from aiomlc.sources.reference import DEFAULT_REVISION, HubReference
@@ -121,7 +121,7 @@ def _snapshot(directory: Path, reference: HubReference) -> Iterator[CachedModel]
 def _packed(names: dict[Path, str]) -> Iterator[CachedModel]:
     for entry in list_entries():
         if entry.stored.kind is WEIGHTS:
-            origin = Path(entry.info.get("model", "(damaged)"))
+            origin = _origin(Path(entry.info.get("model", "(damaged)")))
             yield CachedModel(
                 names.get(origin, str(origin)),
                 "packed",
@@ -131,6 +131,15 @@ def _packed(names: dict[Path, str]) -> Iterator[CachedModel]:
                 entry.stored.path,
                 origin,
             )
+
+
+def _origin(directory: Path) -> Path:
+    """Return the directory that weights were packed from.
+
+    Environments share the cache: the bundled model of another one is the one of this.
+    """
+    is_bundled = directory.parent.parts[-2:] == BUNDLED_FOLDER.parts[-2:]
+    return BUNDLED_FOLDER.resolve() / directory.name if is_bundled else directory
 
 
 def _revisions(folder: Path) -> dict[str, str]:

@@ -116,6 +116,15 @@ def test_the_list_has_packed_weights_other_revisions_and_partial_files(
     assert used == sorted(used, reverse=True)
 
 
+def test_the_bundled_model_of_another_environment_has_its_name(cache: Path, tmp_path: Path) -> None:
+    pack(tmp_path / "site-packages" / "aiomlc" / "bundled" / "pebble")
+
+    names = [row["name"] for row in json.loads(run("list", "--json").stdout)]
+
+    assert "pebble" in names
+    assert not any("site-packages" in name for name in names)
+
+
 def test_the_list_is_a_table(cache: Path) -> None:
     os.utime(snapshot(cache, "ada/llama"), (1e9, 1e9))
 
