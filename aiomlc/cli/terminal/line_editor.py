@@ -169,7 +169,9 @@ class _Completer(Completer):
     def __init__(self, complete: Complete) -> None:
         self._complete = complete
 
-    def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterator[Completion]:
         """Yield what the last word before the cursor may be."""
         line = document.text_before_cursor
         match = _WORD.search(line)

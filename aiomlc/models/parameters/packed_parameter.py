@@ -36,7 +36,7 @@ class PackedParameter:
     #: span several axes.
     fused_source: str = ""
     mlc_parts: tuple[str, ...] = ()  #: Parameters that an MLC directory has in place of `name`.
-    family: LayoutFamily = "tiles"  #: How a matrix is stored; `rows` has one format per matrix.
+    family: LayoutFamily = "tiles"  #: The storage of a matrix; `rows` has one format per matrix.
 
     @classmethod
     def from_parameter(cls, parameter: Parameter, layout: Layout) -> Self:

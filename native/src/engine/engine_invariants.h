@@ -19,7 +19,7 @@ struct SequenceSnapshot {
   int64_t num_tokens;
   int64_t num_computed;
   Resources reserved;
-  /*! \brief What `num_computed` tokens hold. */
+  /*! \brief The cost of `num_computed` tokens. */
   Resources cost;
   /*! \brief Whether all tokens are computed, and only the grammar mask is missing. */
   bool awaits_mask = false;
@@ -30,7 +30,7 @@ struct SequenceSnapshot {
 struct EngineSnapshot {
   Resources total;
   Resources free;
-  /*! \brief What recycling and pinned entries of the prefix cache hold. */
+  /*! \brief The cost of the recycling and pinned entries of the prefix cache. */
   Resources kept;
   int64_t max_running = 0;
   int64_t max_sequence_tokens = 0;

@@ -107,7 +107,7 @@ struct Sequence {
   int64_t num_forced = 0;
   /*! \brief Whether it was admitted at least once. */
   bool has_started = false;
-  /*! \brief What is reserved for it in the model; zero unless it is running. */
+  /*! \brief The resources reserved for it in the model; zero unless it is running. */
   Resources reserved;
   /*! \brief Draft tokens after `token_ids` for the next step to verify; may be empty. */
   std::vector<int32_t> draft_ids;

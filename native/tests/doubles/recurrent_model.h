@@ -130,7 +130,7 @@ class RecurrentModel final : public Model, public SequenceState {
     return logits_.data();
   }
 
-  /*! \brief What all sequences hold. */
+  /*! \brief The resources of all sequences. */
   Resources in_use() const {
     Resources sum;
     for (const auto& [id, sequence] : sequences_) sum += Cost(sequence.length);

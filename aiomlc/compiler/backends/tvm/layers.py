@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("lower_to_rows",)
 
-from typing import Final
+from typing import Any, Final
 
 from tvm import te, tirx
 from tvm.relax.frontend import nn
@@ -79,12 +79,12 @@ def _product(x: nn.Tensor, weight: nn.Tensor, inputs: int) -> nn.Tensor:
 def _dequantized(weight: nn.Tensor, columns: int) -> nn.Tensor:
     """Return float32 `[rows, columns]` for `uint8[rows, groups, ROW_GROUP_BYTES]`."""
 
-    def compute(packed: te.Tensor) -> te.Tensor:
+    def compute(packed: Any) -> te.Tensor:  # noqa: ANN401 - tvm is untyped.
         rows, groups, _ = packed.shape
         # Computed first, because a generic processor converts float16 slowly.
         scales = te.compute((rows, groups), lambda *group: _scale(packed, *group), name="scales")
 
-        def element(row: tirx.Var, column: tirx.Var) -> tirx.Expr:
+        def element(row: Any, column: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
             group, index = column // GROUP_SIZE, column % GROUP_SIZE
             byte = packed[row, group, index // 2].astype("int32")
             code = tirx.bitwise_and(tirx.shift_right(byte, 4 * (index.astype("int32") % 2)), 15)
