@@ -82,7 +82,9 @@ def _dequantized(weight: nn.Tensor, columns: int) -> nn.Tensor:
     def compute(packed: Any) -> te.Tensor:  # noqa: ANN401 - tvm is untyped.
         rows, groups, _ = packed.shape
         # Computed first, because a generic processor converts float16 slowly.
-        scales = te.compute((rows, groups), lambda *group: _scale(packed, *group), name="scales")
+        scales: Any = te.compute(
+            (rows, groups), lambda *group: _scale(packed, *group), name="scales"
+        )
 
         def element(row: Any, column: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
             group, index = column // GROUP_SIZE, column % GROUP_SIZE
