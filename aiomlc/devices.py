@@ -71,6 +71,10 @@ def device_of_type(device_type: int, device_id: int) -> DeviceName:
     Raises:
         BadRequestError: If the device is unknown or absent; `param` is `device`.
     """
+    numbers: tuple[object, object] = (device_type, device_id)
+    if any(type(number) is not int for number in numbers):
+        raise _invalid(numbers)
+
     return parse_device(f"{_KINDS.get(device_type, device_type)}:{device_id}")
 
 

@@ -63,7 +63,7 @@ async def test_chunked_prefill_mode_separates_prefill_steps_and_keeps_the_output
         async def complete(index: int) -> None:
             completion = await engine.chat.completions.create(
                 messages=[{"role": "user", "content": f"Say {index}." * index}],
-                max_tokens=5 + index,
+                max_tokens=40 + index,  # So long that the next request comes meanwhile.
                 seed=index,
                 ignore_eos=True,
             )

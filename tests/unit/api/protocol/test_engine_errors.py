@@ -131,13 +131,13 @@ ERRORS = [
         "unknown device",
         partial(construct_engine, device="abacus"),
         "device",
-        "device 'abacus' is not supported",
+        "Invalid device name: 'abacus'; use 'auto' or 'cpu'",
     ),
     rejected(
         "unavailable device",
         partial(construct_engine, device="cuda:3"),
         "device",
-        "device 'cuda:3' is not supported",
+        "Device is not found on your local environment: cuda:3; use 'auto' or 'cpu'",
     ),
     rejected(
         "max_history_size",
