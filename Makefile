@@ -122,7 +122,7 @@ lint-native: $(VENV)/lint
 
 # clang-tidy on files of the core, all of them or TIDY.
 TIDY = $(shell cd native && find src -name '*.cc' -not -path 'src/ffi/*' -not -path 'src/model/tvm_*' \
-  -not -path 'src/model/virtual_machine.cc')
+  -not -path 'src/model/virtual_machine.cc' -not -path 'src/model/paged_kv_state.cc')
 tidy: $(VENV)/lint configure
 	@echo "clang-tidy: $(words $(TIDY)) files"
 	@printf 'native/%s\n' $(TIDY) | $(BESIDE) xargs -P $(JOBS) -n 4 $(BIN)/clang-tidy --quiet -p $(NATIVE) \
