@@ -22,11 +22,34 @@ _OTHERS: Mapping[str, str] = {
     "quantize": "convert",
     "help": "--help",
 }
+_CONTEXT = 'use --overrides "context_window_size=N"'
+# What an option of another program is here.
+_OTHER_OPTIONS: Mapping[str, str] = {
+    "--max-model-len": _CONTEXT,
+    "--ctx-size": _CONTEXT,
+    "--n-ctx": _CONTEXT,
+    "--n_ctx": _CONTEXT,
+    "--max-num-seqs": 'use --overrides "max_num_sequence=N"',
+    "--gpu-memory-utilization": 'use --overrides "gpu_memory_utilization=X"',
+    "--enable-prefix-caching": "leave it out, the prefix cache is on",
+    "--threads": 'use --overrides "num_threads=N"',
+    "--n_threads": 'use --overrides "num_threads=N"',
+}
 
 
 @final
 class GroupedCommand(TyperCommand):
     """A command whose options are listed in the panels that they name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click.
+        """Parse the arguments; an option of another program is answered with what does it here."""
+        known = {name for parameter in self.params for name in parameter.opts}
+        for name in (argument.partition("=")[0] for argument in args):
+            if name in _OTHER_OPTIONS and name not in known:
+                ctx.fail(f"No such option {name}: {_OTHER_OPTIONS[name]}")
+
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click.
         """Write the arguments and the options."""

@@ -105,6 +105,21 @@ def test_a_command_of_another_program_is_answered_with_ours() -> None:
     assert "No such command 'run': use aiomlc chat" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("--max-model-len=100", 'use --overrides "context_window_size=N"'),
+        ("--max-num-seqs", 'use --overrides "max_num_sequence=N"'),
+        ("--enable-prefix-caching", "leave it out, the prefix cache is on"),
+    ],
+)
+def test_an_option_of_another_server_is_answered_with_ours(option: str, hint: str) -> None:
+    result = CliRunner().invoke(app, ["serve", option])
+
+    assert result.exit_code == 2
+    assert f"No such option {option.partition('=')[0]}: {hint}" in result.stderr
+
+
 @pytest.mark.parametrize("command", ["chat", "serve", "plan", "show", "bench", "batch a b"])
 def test_every_command_takes_a_model_by_position_and_by_name(command: str) -> None:
     arguments = command.split()
