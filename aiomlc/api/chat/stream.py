@@ -32,7 +32,7 @@ _TEXT_DELTA_FIELDS = {"content"}
 _TEXT_CHOICE_FIELDS = {"index", "delta", "finish_reason"}
 
 
-@hides("merge_deltas", "put_usage", "receive_batch")
+@hides("has_logprobs", "merge_deltas", "put_usage", "receive_batch")
 @final
 class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
     """The stream of one chat completion's chunks, as an async iterator for one task.
@@ -57,7 +57,8 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         owner: object,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(deltas.request_id, owner)
+        has_logprobs = logprobs_writer is not None or write_prompt_logprobs is not None
+        super().__init__(deltas.request_id, owner, has_logprobs=has_logprobs)
         self._deltas = deltas
         self._make_tool_parser = make_tool_parser  # None if no tools are offered.
         self._tool_parsers: dict[int, ToolCallParser] = {}

@@ -24,7 +24,7 @@ from aiomlc.runtime.engine.statistics import RequestTiming
 from aiomlc.runtime.engine.stream import Delta, DeltaStream
 
 
-@hides("merge_deltas", "receive_batch")
+@hides("has_logprobs", "merge_deltas", "receive_batch")
 @final
 class CompletionStream(ChunkStream[Delta, Completion]):
     """The stream of one request's text completions, as an async iterator for one task.
@@ -49,7 +49,8 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         make_logprobs_writer: Callable[[], CompletionLogprobsWriter] | None,
         owner: object,
     ) -> None:
-        super().__init__(request_id, owner)
+        has_logprobs = make_logprobs_writer is not None or write_prompt_logprobs is not None
+        super().__init__(request_id, owner, has_logprobs=has_logprobs)
         self._streams = streams
         self._echoes = echoes  # One per prompt, or empty.
         self._include_usage = include_usage

@@ -29,7 +29,7 @@ _Chunk = TypeVar("_Chunk")
 
 
 @explains(choices=IS_A_STREAM, usage=IS_A_STREAM)
-@hides("receive_batch")
+@hides("has_logprobs", "receive_batch")
 class ChunkStream(ReceiveStream[_Chunk], Generic[_Delta, _Chunk]):
     """The chunks of one request: async iterator, async context manager and anyio's receive stream.
 
@@ -46,8 +46,10 @@ class ChunkStream(ReceiveStream[_Chunk], Generic[_Delta, _Chunk]):
         EngineError: While iterating, if the engine was closed, or failed.
     """
 
-    def __init__(self, request_id: str, owner: object) -> None:
+    def __init__(self, request_id: str, owner: object, *, has_logprobs: bool = False) -> None:
         self.request_id = request_id  #: The id of every chunk, and the argument of `abort`.
+        #: Whether its chunks have log-probabilities, so that a chunk may be large.
+        self.has_logprobs = has_logprobs
         self._owner = owner  # Keeps the engine alive while the stream is in use.
         self._ready: deque[_Chunk] = deque()
 
@@ -78,7 +80,7 @@ class ChunkStream(ReceiveStream[_Chunk], Generic[_Delta, _Chunk]):
 
         while not ready:
             delta = await self._next_delta()
-            if self._is_large(delta):
+            if self.has_logprobs and self._is_large(delta):
                 await self._convert_in_worker(delta)
             else:
                 ready.extend(self._delta_to_chunks(delta))

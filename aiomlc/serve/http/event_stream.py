@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("send_events",)
 
+from functools import partial
 from time import monotonic
 from typing import Any, final
 
@@ -54,17 +55,18 @@ async def send_events(
     """
     response = _EventResponse(send)
     tasks.start_soon(response.watch, options, tasks.cancel_scope)
+    encode = partial(_encode, encoder, chunks.has_logprobs)
     last = encoder.last
     async with chunks:
         try:
             is_first = True
             while batch := await chunks.receive_batch():
                 if is_first and len(batch) > 1:
-                    await response.write(await _encode(encoder, batch[:1]))
+                    await response.write(await encode(batch[:1]))
                     del batch[0]
 
                 is_first = False
-                await response.write(await _encode(encoder, batch))
+                await response.write(await encode(batch))
         except AiomlcError as error:
             if not await response.begin_error():
                 raise
@@ -74,9 +76,9 @@ async def send_events(
     await response.end(last, options.write_timeout)
 
 
-async def _encode(encoder: EventEncoder, chunks: list[Any]) -> bytes:
+async def _encode(encoder: EventEncoder, has_logprobs: bool, chunks: list[Any]) -> bytes:
     """Return the events of chunks; those with many log-probabilities are encoded in a thread."""
-    if any(map(is_long, chunks)):
+    if has_logprobs and any(map(is_long, chunks)):
         return await run_in_worker(lambda _: encoder.encode(chunks))
 
     return encoder.encode(chunks)
