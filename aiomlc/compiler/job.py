@@ -61,7 +61,7 @@ def _reader() -> TypeAdapter[CompileJob]:
 class CompileProgress:
     """The progress of a compilation."""
 
-    stage: str  #: What the compiler does now.
+    stage: str  #: The current work, as a phrase.
     fraction: float  #: Completed fraction of the work, 0 to 1.
 
 

@@ -1,4 +1,4 @@
-"""What the endpoints of one application share."""
+"""The state that the endpoints of one application share."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class Context:
     models: ModelRegistry
     options: ServerOptions
     admission: Admission
-    #: Where unsupported fields are noted; None if they are rejected.
+    #: The record of unsupported fields; None if they are rejected.
     ignored: IgnoredFields | None
     statuses: Counter[int] = field(default_factory=Counter)  #: Responses by HTTP status.

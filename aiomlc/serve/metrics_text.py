@@ -24,7 +24,7 @@ _LABEL = ("model_name",)
 def metrics_text(context: Context) -> str:
     """Return the metrics of a server and of its open models, with the label `model_name`.
 
-    Those of the first model follow under MLC LLM's names, without labels. The gauges that routers
+    The first model's metrics follow under MLC LLM's names, without labels. The gauges that routers
     of requests read have vLLM's names as well.
     """
     return to_text(_families(context))

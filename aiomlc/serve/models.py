@@ -21,7 +21,7 @@ from aiomlc.serve.http.http_errors import HTTPError
 from aiomlc.validation.arguments import wrong_type
 from aiomlc.validation.json_values import safe_repr
 
-#: What a server serves: an engine, open or not, or what a new engine opens.
+#: A model to serve: an engine, open or not, or the configuration or directory for a new one.
 Served: TypeAlias = AsyncMLCEngine | EngineConfig | str | PathLike[str]
 State = Literal["unloaded", "loaded", "closed", "dead"]
 

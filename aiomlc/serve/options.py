@@ -14,7 +14,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """What the application allows; the defaults suit a server for one computer.
+    """The limits and permissions of the application; the defaults suit a server for one computer.
 
     Raises:
         BadRequestError: If a value is out of range; `param` names it.

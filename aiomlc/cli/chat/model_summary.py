@@ -1,4 +1,4 @@
-"""What the files of a model say about it, for `aiomlc show` and the chat's `/show`."""
+"""A summary of a model from its files, for `aiomlc show` and the chat's `/show`."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _MAX_PRINTED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSettings:
-    """What the command line says."""
+    """The arguments of `aiomlc batch`."""
 
     requests: Path
     answers: Path

@@ -25,7 +25,7 @@ _PERCENTS = (50, 90, 99)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is sent."""
+    """The requests of a measurement."""
 
     number: int  #: Requests in all.
     rate: float  #: Requests per second, at random moments (a Poisson process); infinite: at once.
@@ -61,7 +61,7 @@ class Load:
 
 @dataclass(slots=True)
 class LoadResult:
-    """What was measured; times in seconds."""
+    """The measurements; times in seconds."""
 
     seconds: float = 0.0  #: From the first request to the last end.
     completed: int = 0

@@ -1,4 +1,4 @@
-"""What the machine offers an engine, and what is wrong with it: the checks of `aiomlc doctor`."""
+"""The checks of `aiomlc doctor`: the machine's resources for an engine, and faults in them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Finding:
 
     topic: str
     text: str
-    remedy: str | None = None  #: What to change; None if nothing is wrong.
+    remedy: str | None = None  #: The change to make; None if nothing is wrong.
 
 
 def check_processor(root: Path = _ROOT) -> Finding:

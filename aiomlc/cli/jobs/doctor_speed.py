@@ -1,4 +1,4 @@
-"""What the memory and the processor deliver, and what the kernels reach of it."""
+"""The speed of the memory and the processor, and the share of it that the kernels reach."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from aiomlc.serve.servers.settings import ServerSettings, listen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """What the command line says."""
+    """The arguments of `aiomlc serve`."""
 
     model: str | None
     listen: ListenOptions

@@ -35,7 +35,7 @@ def _option(help_text: str, panel: str | None = None, **settings: Any) -> Any:  
 
 @dataclass(frozen=True, kw_only=True)
 class ListenOptions:
-    """Where and with what the server listens."""
+    """The address and the ASGI server."""
 
     host: Annotated[str, _option("The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, _option("The port; 0 for any.", min=0, max=65535)] = 8000
@@ -75,7 +75,7 @@ class ListenOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """How the models are opened."""
+    """The models, and the options of their engines."""
 
     served_model_name: Annotated[str | None, _option("The name of MODEL for clients.")] = None
     embedding_model: Annotated[str | None, _option("An encoder, for embeddings.")] = None

@@ -1,4 +1,4 @@
-"""What is shown while a model is downloaded, compiled, converted and loaded."""
+"""The progress line while a model is downloaded, compiled, converted and loaded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def with_progress(
                 line.stop()
                 tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:  # That of the function: the line raises none.
+        if len(group.exceptions) == 1:  # The function raised it; the line raises none.
             raise group.exceptions[0] from None
 
         raise

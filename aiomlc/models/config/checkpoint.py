@@ -1,4 +1,4 @@
-"""How the tensors of a checkpoint differ from the graph's parameters."""
+"""The differences between the tensors of a checkpoint and the graph's parameters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Literal, Self
 #: next. `interleaved_rope`: concatenated, but the two dimensions of a rotary pair are neighbors.
 HFQKVLayout = Literal["concatenated", "per_head", "interleaved_rope"]
 
-#: Those of GGUF files: Llama's two dimensions of a rotary pair are made neighbors, as they already
-#: are in Command R, and the queries, keys and values of GPT-NeoX are separated.
+#: The layouts of GGUF files: Llama's two dimensions of a rotary pair are made neighbors, as they
+#: already are in Command R, and the queries, keys and values of GPT-NeoX are separated.
 _GGUF_QKV_LAYOUTS: Mapping[str, HFQKVLayout] = MappingProxyType(
     {
         "gpt_neox": "concatenated",

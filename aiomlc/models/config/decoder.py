@@ -59,7 +59,7 @@ _NORM_EPS: Mapping[str, float] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderTraits:
-    """What a family states about its layers, all of which are alike unless it plans others."""
+    """The traits of a family's layers, all of which are alike unless it plans others."""
 
     qkv_name: str = "qkv_proj"  #: MLC's name of the fused QKV matrix.
     hf_fused: tuple[str, ...] = ()  #: Matrices that are also fused in a Hugging Face directory.
@@ -78,7 +78,7 @@ class DecoderTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRules:
-    """How to read the configs of one family: field names, and defaults for omitted fields."""
+    """The rules for the configs of one family: field names, and defaults for omitted fields."""
 
     norm_eps_field: str = "rms_norm_eps"
     intermediate_size_field: str = "intermediate_size"

@@ -26,11 +26,11 @@ from typing import Literal, Self
 from aiomlc.models.config.activation import Activation
 from aiomlc.models.config.rope import RopeConfig
 
-#: What the norms of a block apply to. `pre`: the inputs of attention and of the feed-forward layer.
-#: `post`: their outputs. `sandwich`: inputs and outputs. `parallel` and `parallel_shared`: both
-#: layers read the same hidden state, through a norm each or through one norm.
+#: The hidden states that a block norms. `pre`: the inputs of attention and of the feed-forward
+#: layer. `post`: their outputs. `sandwich`: inputs and outputs. `parallel` and `parallel_shared`:
+#: both layers read the same hidden state, through a norm each or through one norm.
 NormPlacement = Literal["pre", "post", "sandwich", "parallel", "parallel_shared"]
-#: Whether the RMSNorm of queries and of keys is one of each head or one over all heads.
+#: Whether queries and keys have an RMSNorm for each head, or one over all heads.
 QKNormKind = Literal["none", "per_head", "full_width"]
 
 _PARTS: Mapping[NormPlacement, tuple[str, ...]] = MappingProxyType(
@@ -95,7 +95,7 @@ class ExpertsConfig:
     shared_size: int = 0  #: Intermediate size of the shared expert; 0 if there is none.
 
 
-#: What lets the tokens of a sequence see each other.
+#: The layer through which the tokens of a sequence see each other.
 MixerConfig = AttentionConfig
 FeedForwardConfig = MlpConfig | ExpertsConfig
 

@@ -92,5 +92,5 @@ NUMBERS: Mapping[str, tuple[float, float]] = MappingProxyType(
 )
 
 MAX_LIST_LENGTH: Final = 1 << 16
-#: Experts of all layers. That of DeepSeek V3 is 14,848.
+#: Experts of all layers; DeepSeek V3 has 14,848.
 MAX_EXPERT_MATRICES: Final = 1 << 17

@@ -82,7 +82,7 @@ def _tensor_files(directory: Path) -> Mapping[str, str]:
 
 class _Header(NamedTuple):
     entries: Mapping[str, Any]
-    data: int  #: Where the data begins.
+    data: int  #: The offset of the data, in bytes.
 
 
 @lru_cache(maxsize=2)

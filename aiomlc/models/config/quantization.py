@@ -1,4 +1,4 @@
-"""How the weights of a quantized checkpoint are stored, as its configuration says."""
+"""The storage format of a quantized checkpoint's weights, from its configuration."""
 
 from __future__ import annotations
 

@@ -15,14 +15,14 @@ from typing import Literal
 
 from aiomlc.models.config.fields import Fields, quote
 
-#: Which layers the `sliding_window` of a Hugging Face config applies to. `never`: to none (Llama).
-#: `always`: to all (Mistral). `switched`: if `use_sliding_window` is true, to some (Qwen).
-#: `interleaved`: to all but every n-th (Gemma).
+#: The layers that the `sliding_window` of a Hugging Face config applies to. `never`: none (Llama).
+#: `always`: all (Mistral). `switched`: some, if `use_sliding_window` is true (Qwen).
+#: `interleaved`: all but every n-th (Gemma).
 HFWindow = Literal["never", "always", "switched", "interleaved"]
 
 # For MLC configs without a context length, which the KV cache needs: the context of Mistral.
 _DEFAULT_CONTEXT = 32768
-_DEFAULT_WINDOW = 4096  # That of transformers, for all families that have a default.
+_DEFAULT_WINDOW = 4096  # As in transformers, for all families that have a default.
 _LAYER_TYPES = {"full_attention": False, "sliding_attention": True}
 _QWEN_FULL_LAYERS = 28  # Default max_window_layers of transformers.
 

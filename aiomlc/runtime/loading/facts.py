@@ -31,7 +31,7 @@ _DEFAULTS: Final = {"decoder": "q4f16_1", "encoder": "q0f32"}
 
 @final
 class ModelFacts:
-    """What the files of one model say, derived once, when it is first needed.
+    """The facts in the files of one model; each is derived once, when it is first needed.
 
     A model is opened in stages: facts, memory plan, library, weights, native model, assembly. Each
     stage gets the facts of the model, and a draft model has facts of its own.

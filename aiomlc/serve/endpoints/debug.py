@@ -19,7 +19,7 @@ from aiomlc.serve.http.request_body import read_fields
 
 @final
 class DebugEndpoints:
-    """What programs that test or measure a server ask of it; the body may name a model."""
+    """The endpoints for programs that test or measure a server; the body may name a model."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

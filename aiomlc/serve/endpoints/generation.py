@@ -48,7 +48,7 @@ class _Resource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationAPI:
-    """What distinguishes one API of generated text from the others."""
+    """The differences between one API of generated text and the others."""
 
     parse: Callable[..., _Request]
     resource: Callable[[AsyncMLCEngine], _Resource]

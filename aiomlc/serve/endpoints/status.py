@@ -21,7 +21,7 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @final
 class StatusEndpoints:
-    """What clients and probes ask about a server; nothing here waits for a model."""
+    """The endpoints for questions about the server; none of them waits for a model."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""Which requests are admitted: limits on concurrent requests, and draining."""
+"""The admission of requests: limits on concurrent requests, and draining."""
 
 from __future__ import annotations
 

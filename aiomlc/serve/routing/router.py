@@ -24,7 +24,7 @@ _Number = Annotated[int, Field(strict=True, ge=0)]
 
 
 class _Tokens(BaseModel):
-    """What the router needs of the answer of `/tokenize`."""
+    """The fields of the answer of `/tokenize` that the router needs."""
 
     tokens: list[_Number]
 

@@ -1,4 +1,4 @@
-"""Where and how a server listens."""
+"""The settings and the start of a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Where and how a server listens."""
+    """The address, the ASGI server and the limits of its connections."""
 
     host: str = "127.0.0.1"
     port: int = 8000  #: 0 for any that is free.

@@ -13,8 +13,8 @@
 namespace aiomlc {
 
 /*!
- * \brief What a model keeps of the computed tokens of its sequences: a paged KV cache, a recurrent
- * state, or both.
+ * \brief The state that a model keeps of computed tokens: a paged KV cache, a recurrent state, or
+ * both.
  *
  * The engine does the accounting: a sequence of n tokens holds `Cost(n)`, and all sequences
  * together never hold more than `total()`. What forks share is counted once per sequence.
@@ -31,7 +31,7 @@ class SequenceState {
   virtual ~SequenceState() = default;
 
   virtual Resources total() const = 0;
-  /*! \return What a sequence of `num_tokens` tokens holds; it never falls as they grow. */
+  /*! \return The resources of a sequence of `num_tokens` tokens; they never fall as it grows. */
   virtual Resources Cost(int64_t num_tokens) const = 0;
   /*! \brief The most by which one more token raises the cost of a sequence that has tokens. */
   virtual Resources token_cost() const = 0;

@@ -64,7 +64,7 @@ class PrefixCache {
    */
   std::vector<int64_t> Unpin(int64_t id);
 
-  /*! \brief Remove an entry. \return What it held; zero for a shared entry or an unknown id. */
+  /*! \brief Remove an entry. \return Its resources; zero for a shared entry or an unknown id. */
   Resources Remove(int64_t id);
 
   /*! \brief Find the longest prefix that `key` has in common with an entry. */
@@ -75,16 +75,16 @@ class PrefixCache {
 
   bool is_on() const { return max_recycling_ != 0; }
   bool IsRecycling(int64_t id) const { return recycling_.contains(id); }
-  /*! \return What a recycling or pinned entry holds. */
+  /*! \return The resources of a recycling or pinned entry. */
   const Resources& CostOf(int64_t id) const {
     return IsRecycling(id) ? recycling_.at(id).cost : pinned_.at(id);
   }
-  /*! \brief What all recycling entries hold. */
+  /*! \brief The resources of all recycling entries. */
   const Resources& recycling_cost() const { return recycling_cost_; }
   int64_t num_recycling() const { return static_cast<int64_t>(recycling_.size()); }
-  /*! \brief What each pinned entry holds, by id. */
+  /*! \brief The resources of each pinned entry, by id. */
   const std::map<int64_t, Resources>& pinned() const { return pinned_; }
-  /*! \brief What all pinned entries hold. */
+  /*! \brief The resources of all pinned entries. */
   const Resources& pinned_cost() const { return pinned_cost_; }
   /*! \brief The recycling entries, least recently used first. */
   const std::list<int64_t>& eviction_order() const { return order_; }

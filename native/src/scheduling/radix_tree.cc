@@ -10,7 +10,7 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief What distinguishes the children of a node: the key of their first position. */
+/*! \brief The key of a child's first position, which tells it from the other children of a node. */
 struct FirstKey {
   int32_t token_id;
   /*! \brief Without positions if no piece is there. */

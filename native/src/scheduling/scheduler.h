@@ -108,7 +108,7 @@ class Scheduler {
 
   const ResourceBudget& budget() const { return budget_; }
   const PrefixCache& prefix_cache() const { return prefix_cache_; }
-  /*! \brief What is free, including what recycling prefix cache entries hold. */
+  /*! \brief The free resources, and those of recycling prefix cache entries. */
   Resources available() const { return budget_.free() + prefix_cache_.recycling_cost(); }
   /*!
    * \return The entry or running sequence with the longest common prefix, up to a checkpoint.

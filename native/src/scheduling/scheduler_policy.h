@@ -14,16 +14,16 @@
 namespace aiomlc {
 
 /*!
- * \brief How often later arrivals may be admitted before a waiting sequence that does not fit.
+ * \brief The most times that later arrivals are admitted before a sequence that does not fit.
  *
  * Afterwards no sequence bypasses it, so it fits once running sequences end.
  */
 inline constexpr int64_t kMaxTimesBypassed = 16;
 
-/*! \brief What a running sequence holds and needs, for preemption. */
+/*! \brief The resources of a running sequence, for preemption. */
 struct RunningCounters {
   Resources held;
-  /*! \brief What it needs for its next step, at least `held`. */
+  /*! \brief Enough for its next step, at least `held`. */
   Resources needed;
 };
 
@@ -41,7 +41,7 @@ size_t CountSurvivors(const std::vector<RunningCounters>& running, Resources fre
 
 /*! \brief The counts of a waiting sequence, for admission. */
 struct WaitingCounters {
-  /*! \brief What all of its tokens need. */
+  /*! \brief Enough for all of its tokens. */
   Resources needed;
   int64_t times_bypassed;
 };

@@ -76,7 +76,3 @@ def test_a_sentence_that_is_clear_is_not_found(
     lint: ModuleType, tmp_path: Path, name: str, text: str
 ) -> None:
     assert _found(lint, tmp_path / name, text) == []
-
-
-def test_the_files_that_are_not_checked_yet_exist(lint: ModuleType) -> None:
-    assert [name for name in lint.PENDING if not (ROOT / name).exists()] == []

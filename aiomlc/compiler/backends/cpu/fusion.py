@@ -1,4 +1,4 @@
-"""Which operators one CPU kernel computes together."""
+"""The operators that one CPU kernel computes together."""
 
 from __future__ import annotations
 
