@@ -15,7 +15,8 @@ from aiomlc.compiler import CompileProgress, write_library
 from aiomlc.compiler import compile_model as compile_job_of
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
-from aiomlc.models import MODEL_TYPES
+from aiomlc.models import MODEL_TYPES, DecoderConfig
+from aiomlc.runtime.loading.capacity import sequence_length
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import fetch_model
 from aiomlc.runtime.loading.prepare import compile_job
@@ -92,6 +93,9 @@ async def compile_model(  # noqa: PLR0913 - as MLC LLM's `compile`.
     await to_thread.run_sync(load_native)
     facts = ModelFacts(await fetch_model(model, report), quantization)
     job = await to_thread.run_sync(compile_job, facts, device, config)
+    if isinstance(job.config, DecoderConfig):
+        sequence_length(config, job.config.context_window_size)
+
     _check_model_type(model_type, job.config.model_type)
 
     def show(progress: CompileProgress) -> None:

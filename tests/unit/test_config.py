@@ -280,10 +280,10 @@ def test_insufficient_memory_is_rejected(config: EngineConfig, memory: int) -> N
 
 def test_prefill_chunk_must_hold_a_token_of_every_row() -> None:
     with pytest.raises(
-        BadRequestError, match=r"prefill_chunk_size must be >= max_num_sequence \(32\), got 8"
+        BadRequestError, match=r"max_num_sequence must be <= prefill_chunk_size \(8\), got 32"
     ):
         serving_limits(
-            EngineConfig(prefill_chunk_size=8),
+            EngineConfig(max_num_sequence=32, prefill_chunk_size=8),
             mode="local",
             context_window=2048,
             kv_bytes_per_token=10,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ServingLimits", "StepSizes", "serving_limits", "step_sizes")
+__all__ = ("ServingLimits", "StepSizes", "sequence_length", "serving_limits", "step_sizes")
 
 from dataclasses import dataclass
 
@@ -45,20 +45,49 @@ class ServingLimits:
 def step_sizes(config: EngineConfig, *, mode: Mode, context_window: int) -> StepSizes:
     """Return the limits of a step; values in `config` take precedence over the mode's defaults.
 
-    Raises:
-        BadRequestError: If prefill_chunk_size is below the number of rows.
-    """
-    single = min(context_window, config.max_single_sequence_length or context_window)
-    rows = config.max_num_sequence or _MAX_SEQUENCES[mode]
-    chunk = config.prefill_chunk_size or max(rows, min(_PREFILL_CHUNK, single))
-    budget = config.step_token_budget or max(rows, min(_STEP_BUDGET, chunk))
-    if chunk < rows:
-        raise BadRequestError(
-            f"prefill_chunk_size must be >= max_num_sequence ({rows}), got {chunk}",
-            param="prefill_chunk_size",
-        )
+    A default adapts to the values that are given, and none of these is lowered.
 
-    return StepSizes(rows, chunk, min(budget, chunk))
+    Raises:
+        BadRequestError: If a given size exceeds another one or the model's context length.
+    """
+    single = sequence_length(config, context_window)
+    chunk, budget = config.prefill_chunk_size, config.step_token_budget
+    drafted = 0 if config.speculative_mode == "disable" else config.spec_draft_length + 1
+    rows = config.max_num_sequence or min(
+        _MAX_SEQUENCES[mode], chunk or _NO_LIMIT, budget or _NO_LIMIT
+    )
+    chunk = chunk or max(rows, budget or drafted, min(_PREFILL_CHUNK, single))
+    budget = budget or max(rows, min(chunk, max(_STEP_BUDGET, drafted)))
+    _require_at_most("max_num_sequence", rows, "prefill_chunk_size", chunk)
+    _require_at_most("max_num_sequence", rows, "step_token_budget", budget)
+    _require_at_most("step_token_budget", budget, "prefill_chunk_size", chunk)
+    _require_at_most("spec_draft_length", drafted - 1, "step_token_budget - 1", budget - 1)
+    return StepSizes(rows, chunk, budget)
+
+
+def sequence_length(config: EngineConfig, context_window: int) -> int:
+    """Return the most tokens of one sequence, before the memory is considered.
+
+    Raises:
+        BadRequestError: If the configuration has more than the model's context length, or than
+            the KV cache is to hold.
+    """
+    name = "max_single_sequence_length"
+    single = config.max_single_sequence_length or context_window
+    _require_at_most(name, single, "the model's context length", context_window)
+    if config.max_single_sequence_length and config.max_total_sequence_length:
+        total = config.max_total_sequence_length
+        _require_at_most(name, single, "max_total_sequence_length", total)
+
+    return single
+
+
+def _require_at_most(name: str, value: int, limit_name: str, limit: int) -> None:
+    if value > limit:
+        raise BadRequestError(
+            f"{name} must be <= {limit_name} ({limit}), got {value}: lower it, or leave it out",
+            param=name,
+        )
 
 
 def serving_limits(
@@ -76,12 +105,12 @@ def serving_limits(
     Rows take little memory, so `local` admits more than the four of MLC LLM.
 
     Raises:
-        BadRequestError: If prefill_chunk_size is below the number of rows.
+        BadRequestError: As `step_sizes`.
         ModelLoadError: If `memory_bytes` does not hold the tokens.
     """
     sizes = step_sizes(config, mode=mode, context_window=context_window)
     rows = sizes.max_batch_size
-    single = min(context_window, config.max_single_sequence_length or context_window)
+    single = sequence_length(config, context_window)
     total = _total_tokens(config, mode, rows, single, memory_bytes // max(1, kv_bytes_per_token))
     return ServingLimits(
         max_batch_size=rows,
@@ -103,16 +132,19 @@ def _total_tokens(config: EngineConfig, mode: Mode, rows: int, single: int, capa
             "server": rows * single,
         }[mode]
     )
+    pages, max_pages = -(-requested // PAGE_SIZE), capacity // PAGE_SIZE
     # A configured size must fit; a default size shrinks to the capacity.
-    if capacity < (config.max_total_sequence_length or _MIN_TOTAL_TOKENS):
+    least = config.max_total_sequence_length or max(
+        _MIN_TOTAL_TOKENS, config.max_single_sequence_length or 0
+    )
+    if max_pages * PAGE_SIZE < least:
         raise ModelLoadError(
             f"the KV cache needs {requested} tokens, but the memory holds {capacity}: lower "
             "max_total_sequence_length, max_num_sequence or max_single_sequence_length",
             field="max_total_sequence_length",
         )
 
-    pages = -(-requested // PAGE_SIZE)
-    return max(1, min(pages, capacity // PAGE_SIZE)) * PAGE_SIZE
+    return max(1, min(pages, max_pages)) * PAGE_SIZE
 
 
 def _max_recycling(config: EngineConfig, rows: int) -> int:

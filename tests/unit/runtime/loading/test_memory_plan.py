@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiomlc import BadRequestError, EngineConfig, InsufficientMemoryError, ModelLoadError
-from aiomlc.config import Mode
+from aiomlc.config import PAGE_SIZE, Mode
 from aiomlc.runtime.loading import memory_budget as memory
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
 from aiomlc.runtime.loading.memory_plan import MemoryPlan, ModelMemory, plan_models
@@ -20,6 +21,10 @@ from tests.files import write_files
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 # An 8B model in 4 bits.
 LARGE = ModelMemory("large", "q4f16_1", 8192, 128256, 4 * GIB, 128 * KIB, 20 * KIB, 300 * KIB)
+SIZE_NAMES = (
+    *("max_num_sequence", "max_total_sequence_length", "max_single_sequence_length"),
+    *("prefill_chunk_size", "step_token_budget"),
+)
 SMALL = ModelMemory("small", "q4f16_1", 2048, 128256, 100 * MIB, 8 * KIB, 2 * KIB, 30 * KIB)
 
 
@@ -52,6 +57,10 @@ def plan_of(
         ("server", 64 * GIB, {"max_total_sequence_length": 1000}, 128, 1008, 1008, 512, 128),
         ("server", 64 * GIB, {"max_single_sequence_length": 100}, 128, 12800, 100, 128, 128),
         ("local", 64 * GIB, {"prefill_chunk_size": 64}, 32, 16384, 8192, 64, 64),
+        # What is not given adapts to what is.
+        ("local", 64 * GIB, {"prefill_chunk_size": 8}, 8, 16384, 8192, 8, 8),
+        ("local", 64 * GIB, {"step_token_budget": 16}, 16, 16384, 8192, 512, 16),
+        ("local", 64 * GIB, {"step_token_budget": 900}, 32, 16384, 8192, 900, 900),
         ("local", 64 * GIB, {"max_num_sequence": 600}, 600, 16384, 8192, 600, 600),
         ("server", 64 * GIB, {"step_token_budget": 256}, 128, 489808, 8192, 512, 256),
     ],
@@ -207,9 +216,83 @@ def test_memory_utilization_must_be_above_0_and_at_most_1(value: Any) -> None:  
     assert caught.value.param == "gpu_memory_utilization"
 
 
-def test_max_single_sequence_length_does_not_extend_the_context() -> None:
-    short = replace(LARGE, context_window=300)
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"max_single_sequence_length": 9000},
+            "must be <= the model's context length (8192), got 9000: lower it, or leave it out",
+        ),
+        (
+            {"max_single_sequence_length": 600, "max_total_sequence_length": 500},
+            "max_single_sequence_length must be <= max_total_sequence_length (500), got 600",
+        ),
+        (
+            {"max_num_sequence": 9, "step_token_budget": 8},
+            "max_num_sequence must be <= step_token_budget (8), got 9",
+        ),
+        (
+            {"step_token_budget": 1024, "prefill_chunk_size": 512},
+            "step_token_budget must be <= prefill_chunk_size (512), got 1024",
+        ),
+        (
+            {
+                "spec_draft_length": 8,
+                "step_token_budget": 8,
+                "speculative_mode": "prompt_lookup",
+            },
+            "spec_draft_length must be <= step_token_budget - 1 (7), got 8",
+        ),
+    ],
+)
+def test_a_size_that_cannot_be_had_is_rejected(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadRequestError, match=re.escape(message)) as caught:
+        plan_of("local", 64 * GIB, **fields)
 
-    assert plan_of("local", 64 * GIB, short, max_single_sequence_length=500).limits == (
-        plan_of("local", 64 * GIB, short).limits
-    )
+    assert caught.value.param == next(iter(fields))
+
+
+def test_a_single_sequence_that_the_memory_does_not_hold_is_rejected() -> None:
+    with pytest.raises(InsufficientMemoryError, match="the memory holds 7"):
+        plan_of("local", 5 * GIB, max_single_sequence_length=8192)
+
+
+SIZES = st.integers(1, 700)
+
+
+@given(
+    mode=st.sampled_from(["local", "interactive", "server"]),
+    mebibytes=st.integers(4096, 8192),
+    context_window=SIZES,
+    given_sizes=st.fixed_dictionaries({}, optional=dict.fromkeys(SIZE_NAMES, SIZES)),
+    draft_length=st.none() | st.integers(0, 200),
+)
+def test_no_size_that_is_given_is_lowered(
+    mode: Mode,
+    mebibytes: int,
+    context_window: int,
+    given_sizes: dict[str, int],
+    draft_length: int | None,
+) -> None:
+    fields: dict[str, Any] = dict(given_sizes)
+    if draft_length is not None:
+        fields |= {"speculative_mode": "prompt_lookup", "spec_draft_length": draft_length}
+    model = replace(LARGE, context_window=context_window)
+
+    rejection: BadRequestError | None = None
+    try:
+        plan = plan_of(mode, mebibytes * MIB, model, **fields)
+    except InsufficientMemoryError as error:
+        plan = error.plan
+    except BadRequestError as error:
+        rejection = error
+    if rejection is not None:
+        assert f"{rejection.param} must be <= " in str(rejection)
+        assert f", got {fields[rejection.param or '']}: lower it" in str(rejection)
+        return
+
+    got = {name: getattr(plan, name) for name in given_sizes}
+    pages = -(-got.pop("max_total_sequence_length", 0) // PAGE_SIZE)
+    assert pages * PAGE_SIZE >= given_sizes.pop("max_total_sequence_length", 0)
+    assert got == given_sizes
+    assert (draft_length or 0) < plan.step_token_budget
