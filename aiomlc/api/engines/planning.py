@@ -6,6 +6,7 @@ __all__ = ("plan_memory",)
 
 from aiomlc.api.session.loader import ModelPath, complete_config
 from aiomlc.config import EngineConfig, Mode
+from aiomlc.devices import Device, parse_device
 from aiomlc.runtime.loading import memory_plan
 from aiomlc.runtime.loading.memory_plan import MemoryPlan
 from aiomlc.runtime.loading.model_directory import find_model
@@ -13,6 +14,7 @@ from aiomlc.runtime.loading.model_directory import find_model
 
 def plan_memory(
     model: ModelPath | None = None,
+    device: Device = "auto",
     *,
     mode: Mode = "local",
     engine_config: EngineConfig | None = None,
@@ -25,6 +27,7 @@ def plan_memory(
 
     Args:
         model: A directory, or a repository of the hub: `user/name`; None is the bundled model.
+        device: The device to run on: `auto` or `cpu`.
         mode: The preset of default sizes: `local`, `interactive` or `server`.
         engine_config: Further settings. A field must not contradict an argument.
 
@@ -34,4 +37,5 @@ def plan_memory(
         BadRequestError: If an argument contradicts another, or the model is an encoder.
     """
     config = complete_config(engine_config, model=model, model_lib=None, mode=mode)
-    return memory_plan.plan_memory(find_model(config.model), mode, config)
+    name = parse_device(device)
+    return memory_plan.plan_memory(find_model(config.model), mode, config, name)

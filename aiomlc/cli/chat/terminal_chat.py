@@ -41,6 +41,7 @@ class ChatSettings:
     """The settings of the `chat` command."""
 
     model: str | None = None
+    device: str = "auto"
     system: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  #: Fields of every request.
     engine: Mapping[str, Any] = field(default_factory=dict)  #: Fields of the EngineConfig.
@@ -78,7 +79,7 @@ def run_chat(settings: ChatSettings, prompt: str | None, status: StatusLine) -> 
     screen = Screen(sys.stdout, sys.stderr)
     with (
         start_blocking_portal() as portal,
-        _open_engine(portal, settings.model, config, status) as engine,
+        _open_engine(portal, settings, config, status) as engine,
     ):
         session = ChatSession(engine, screen, system=settings.system, options=settings.options)
         chat = TerminalChat(
@@ -104,10 +105,16 @@ def run_chat(settings: ChatSettings, prompt: str | None, status: StatusLine) -> 
 
 @contextmanager
 def _open_engine(
-    portal: BlockingPortal, model: str | None, config: EngineConfig, status: StatusLine
+    portal: BlockingPortal, settings: ChatSettings, config: EngineConfig, status: StatusLine
 ) -> Iterator[AsyncMLCEngine]:
     line = ProgressLine(sys.stderr, previous=status)
-    engine = AsyncMLCEngine(model, mode="interactive", engine_config=config, on_progress=line.show)
+    engine = AsyncMLCEngine(
+        settings.model,
+        settings.device,
+        mode="interactive",
+        engine_config=config,
+        on_progress=line.show,
+    )
     drawing = portal.start_task_soon(line.run)
 
     def stop_drawing() -> None:

@@ -11,14 +11,16 @@ import typer
 
 from aiomlc.cli.options.common import (
     Debug,
+    Device,
     KVCacheDtype,
     Model,
     NamedModel,
+    Preset,
     Quantization,
     one_model,
 )
 from aiomlc.cli.terminal.failures import CommandError, report_failures
-from aiomlc.config import EngineConfig, Mode
+from aiomlc.config import EngineConfig
 
 
 def batch(  # noqa: PLR0913 - one parameter per option.
@@ -35,7 +37,8 @@ def batch(  # noqa: PLR0913 - one parameter per option.
     max_in_flight: Annotated[
         int | None, typer.Option(help="Concurrent requests; by default 64.", min=1)
     ] = None,
-    mode: Annotated[Mode, typer.Option(help="The preset of default sizes.")] = "local",
+    device: Device = "auto",
+    mode: Preset = "local",
     quantization: Quantization = None,
     kv_cache_dtype: KVCacheDtype = "auto",
     max_num_sequence: Annotated[int | None, typer.Option(help="The maximum batch size.")] = None,
@@ -70,6 +73,7 @@ def batch(  # noqa: PLR0913 - one parameter per option.
                 model=one_model(model, named_model),
                 embedding_model=embedding_model,
                 max_in_flight=max_in_flight,
+                device=device,
                 config=EngineConfig(**fields),
                 backend=backend,
             )

@@ -13,10 +13,18 @@ from urllib.parse import urlsplit
 
 import typer
 
-from aiomlc.cli.options.common import Debug, Model, NamedModel, Quantization, one_model
+from aiomlc.cli.options.common import (
+    Debug,
+    Device,
+    Model,
+    NamedModel,
+    Preset,
+    Quantization,
+    one_model,
+)
 from aiomlc.cli.terminal.failures import CommandError, report_failures
 from aiomlc.cli.terminal.tables import format_table
-from aiomlc.config import EngineConfig, Mode
+from aiomlc.config import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +58,8 @@ def bench(  # noqa: PLR0913 - one parameter per option.
         bool, typer.Option(help="Use min_tokens too, which aiomlc and vLLM understand.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the prompts and the moments.")] = 0,
-    mode: Annotated[Mode, typer.Option(help="The preset of default sizes.")] = "local",
+    device: Device = "auto",
+    mode: Preset = "local",
     quantization: Quantization = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     debug: Debug = False,
@@ -76,7 +85,7 @@ def bench(  # noqa: PLR0913 - one parameter per option.
             result = anyio.run(_load_server, url, api_key, model, load)
         else:
             config = EngineConfig(mode=mode, quantization=quantization)
-            result = anyio.run(_load_library, model, config, load)
+            result = anyio.run(_load_library, model, device, config, load)
 
         _print(result, as_json=as_json)
         if result.errors:
@@ -110,7 +119,9 @@ async def _load_server(url: str, api_key: str, model: str | None, load: Load) ->
         return await run_load(create, load, (openai.OpenAIError,))
 
 
-async def _load_library(model: str | None, config: EngineConfig, load: Load) -> LoadResult:
+async def _load_library(
+    model: str | None, device: str, config: EngineConfig, load: Load
+) -> LoadResult:
     from aiomlc.api.engines.async_engine import AsyncMLCEngine
     from aiomlc.cli.jobs.bench_load import run_load
     from aiomlc.cli.terminal.progress import with_progress
@@ -118,7 +129,11 @@ async def _load_library(model: str | None, config: EngineConfig, load: Load) -> 
 
     async def open_engine(on_progress: Callable[[LoadProgress], None]) -> AsyncMLCEngine:
         engine = AsyncMLCEngine(
-            model, mode=config.mode or "local", engine_config=config, on_progress=on_progress
+            model,
+            device,
+            mode=config.mode or "local",
+            engine_config=config,
+            on_progress=on_progress,
         )
         await engine.metrics()
         return engine

@@ -12,6 +12,7 @@ import typer
 
 from aiomlc.cli.options.common import (
     Debug,
+    Device,
     KVCacheDtype,
     Model,
     NamedModel,
@@ -42,6 +43,7 @@ def chat(  # noqa: PLR0913 - one parameter per option.
     seed: Annotated[
         int | None, typer.Option(help="The seed of the sampler, for reproducible output.")
     ] = None,
+    device: Device = "auto",
     quantization: Quantization = None,
     kv_cache_dtype: KVCacheDtype = "auto",
     model_lib: Annotated[
@@ -67,6 +69,7 @@ def chat(  # noqa: PLR0913 - one parameter per option.
             model, prompt = None, prompt or "-"
         settings = ChatSettings(
             model=model,
+            device=device,
             engine={
                 "quantization": quantization,
                 "kv_cache_dtype": kv_cache_dtype,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from aiomlc.cli.options.common import Debug, Quantization
+from aiomlc.cli.options.common import Debug, Device, Quantization
 from aiomlc.cli.options.overrides import parse_overrides
 from aiomlc.cli.terminal.failures import report_failures
 
@@ -22,7 +22,7 @@ def compile_(  # noqa: PLR0913 - one parameter per option.
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
     quantization: Quantization = None,
     model_type: Annotated[str, typer.Option(help="The architecture.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    device: Device = "auto",
     opt: Annotated[str, typer.Option(help="O0 to O3, which are the same here.")] = "O2",
     overrides: Annotated[
         str,

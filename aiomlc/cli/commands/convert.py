@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from aiomlc.cli.options.common import Debug
+from aiomlc.cli.options.common import Debug, Device
 from aiomlc.cli.terminal.failures import report_failures
 
 
@@ -24,7 +24,7 @@ def convert(  # noqa: PLR0913 - one parameter per option.
     quantization: Annotated[str, typer.Option(help="The format, such as q4f16_1.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write.")],
     model_type: Annotated[str, typer.Option(help="The architecture.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    device: Device = "auto",
     source: Annotated[str, typer.Option(help="The weights' directory, if another one.")] = "auto",
     source_format: Annotated[
         str, typer.Option(help="auto, huggingface-safetensor or awq.")

@@ -11,9 +11,11 @@ import typer
 
 from aiomlc.cli.options.common import (
     Debug,
+    Device,
     KVCacheDtype,
     Model,
     NamedModel,
+    Preset,
     Quantization,
     one_model,
 )
@@ -25,7 +27,8 @@ def plan(  # noqa: PLR0913 - one parameter per option.
     model: Model = None,
     *,
     named_model: NamedModel = None,
-    mode: Annotated[str, typer.Option(help="local, interactive or server.")] = "local",
+    device: Device = "auto",
+    mode: Preset = "local",
     quantization: Quantization = None,
     kv_cache_dtype: KVCacheDtype = "auto",
     max_num_sequence: Annotated[int | None, typer.Option(help="The maximum batch size.")] = None,
@@ -58,7 +61,7 @@ def plan(  # noqa: PLR0913 - one parameter per option.
         model = one_model(model, named_model)
         if model is not None:
             _download(model)
-        typer.echo(plan_memory(model, mode=config.mode or "local", engine_config=config))
+        typer.echo(plan_memory(model, device, mode=mode, engine_config=config))
 
 
 def _download(model: str) -> None:

@@ -38,6 +38,7 @@ class BatchSettings:
     model: str | None
     embedding_model: str | None
     max_in_flight: int | None
+    device: str = "auto"
     config: EngineConfig
     backend: Literal["asyncio", "trio"] = "asyncio"
 
@@ -69,15 +70,12 @@ def run_batch_process(settings: BatchSettings) -> int:
 async def _run(
     settings: BatchSettings, reporter: _Reporter, on_progress: Callable[[LoadProgress], None]
 ) -> BatchSummary:
-    engine = AsyncMLCEngine(
-        settings.model,
-        mode=settings.config.mode or "local",
-        engine_config=settings.config,
-        on_progress=on_progress,
-    )
+    make = partial(AsyncMLCEngine, device=settings.device, on_progress=on_progress)
+    config = settings.config
+    engine = make(settings.model, mode=config.mode or "local", engine_config=config)
     engines = {model_name(engine): engine}
     if settings.embedding_model is not None:
-        encoder = AsyncMLCEngine(settings.embedding_model, on_progress=on_progress)
+        encoder = make(settings.embedding_model)
         engines[model_name(encoder)] = encoder
 
     def report(progress: BatchProgress) -> None:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-__all__ = ("Debug", "KVCacheDtype", "Model", "NamedModel", "Quantization", "one_model")
+__all__ = (
+    "Debug",
+    "Device",
+    "KVCacheDtype",
+    "Model",
+    "NamedModel",
+    "Preset",
+    "Quantization",
+    "one_model",
+)
 
 from typing import Annotated
 
 import typer
 
 from aiomlc.cli.terminal.failures import CommandError
+from aiomlc.config import Mode
+
+_PANEL = "Engine"  # Of the commands that list their options in panels.
 
 Model = Annotated[
     str | None,
@@ -21,11 +33,20 @@ Model = Annotated[
 NamedModel = Annotated[
     str | None, typer.Option("--model", help="The same as MODEL.", show_default=False)
 ]
+Device = Annotated[str, typer.Option(help="The device: auto or cpu.", rich_help_panel=_PANEL)]
+Preset = Annotated[Mode, typer.Option(help="The preset of default sizes.", rich_help_panel=_PANEL)]
 Quantization = Annotated[
-    str | None, typer.Option(help="q4f16_1, q0f16, q0bf16 or q0f32, for a Hugging Face directory.")
+    str | None,
+    typer.Option(
+        help="q4f16_1, q0f16, q0bf16 or q0f32, for a Hugging Face directory.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 KVCacheDtype = Annotated[
-    str, typer.Option(help="The KV cache's dtype: auto, float16, float32 or int8.")
+    str,
+    typer.Option(
+        help="The KV cache's dtype: auto, float16, float32 or int8.", rich_help_panel=_PANEL
+    ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")]
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from aiomlc.cli.options.common import KVCacheDtype, Quantization
+from aiomlc.cli.options.common import Device, KVCacheDtype, Preset, Quantization
 from aiomlc.cli.options.overrides import parse_overrides
 from aiomlc.cli.terminal.failures import CommandError
-from aiomlc.config import EngineConfig, Mode
+from aiomlc.config import EngineConfig
 from aiomlc.validation.suggestions import ENGINE_SYNONYMS, suggest
 
 # MLC LLM's names in --overrides whose fields have another name.
@@ -86,8 +86,8 @@ class EngineOptions:
     load: Annotated[
         Literal["start", "demand"], _option("Open models at the start, or by a first request.")
     ] = "start"
-    device: Annotated[str, _option("The device: auto or cpu.", "Engine")] = "auto"
-    mode: Annotated[Mode, _option("The preset of default sizes.", "Engine")] = "local"
+    device: Device = "auto"
+    mode: Preset = "local"
     model_lib: Annotated[
         str | None, _option("A library that `aiomlc compile` has written.", "Engine")
     ] = None
@@ -103,7 +103,7 @@ class EngineOptions:
     prefill_mode: Annotated[str, _option("hybrid or chunked.", "Engine")] = "hybrid"
     overrides: Annotated[
         str,
-        _option("Settings: 'max_num_sequence=16;context_window_size=4096'.", "Engine"),
+        _option("Settings: 'max_num_sequence=16;context_window_size=1024'.", "Engine"),
     ] = ""
     enable_tracing: Annotated[
         bool, _option("Record events, for /debug/dump_event_trace.", "Engine")

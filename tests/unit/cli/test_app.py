@@ -129,6 +129,20 @@ def test_every_command_takes_a_model_by_position_and_by_name(command: str) -> No
     assert "give the model as an argument or by --model, not both" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("chat -p Hi", "serve", "plan", "bench", "batch a b", "compile pebble -o x.lib"),
+        "convert pebble -o x --quantization q4f16_1",
+    ],
+)
+def test_every_command_that_opens_a_model_takes_a_device(command: str) -> None:
+    result = CliRunner().invoke(app, [*command.split(), "--device", "warp"])
+
+    assert result.exit_code == 2
+    assert "Invalid device name: 'warp'; use 'auto' or 'cpu'" in result.stderr
+
+
 def test_the_shell_completes_commands() -> None:
     variables = {"COMP_WORDS": "aiomlc ba", "COMP_CWORD": "1", "_AIOMLC_COMPLETE": "complete_bash"}
     result = CliRunner().invoke(app, [], env=variables, prog_name="aiomlc")
@@ -256,7 +270,7 @@ def test_plan_shows_that_an_int8_cache_holds_more_tokens() -> None:
     ("arguments", "code", "message"),
     [
         (["--max-total-sequence-length", f"{2**40}"], 1, "MORE THAN THE BUDGET"),
-        (["--mode", "tiny"], 2, "got 'tiny'"),
+        (["--mode", "tiny"], 2, "'tiny' is not one of 'local', 'interactive', 'server'"),
         (["--kv-cache-dtype", "int4"], 2, "got 'int4'"),
     ],
 )
