@@ -7,6 +7,7 @@ __all__ = ("GroupedCommand", "ProgramGroup")
 from collections.abc import Mapping
 from typing import Any, final
 
+import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 # What a command of another program does here.
@@ -78,3 +79,14 @@ class ProgramGroup(TyperGroup):
             ctx.fail(f"No such command {args[0]!r}: use aiomlc {_OTHERS[args[0]]}")
 
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own click.
+        """Run the command; the error of an option is in plain words."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            # Imported here because the import would slow down --help.
+            from aiomlc.validation.error_messages import plain_message
+
+            error.message = plain_message(error.message)
+            raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("describe_error", "describe_requirement")
+__all__ = ("describe_error", "describe_requirement", "plain_message")
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -38,9 +38,9 @@ def _describe(error: ErrorDetails, known: Collection[str]) -> str:
         case kind if kind in _TYPES:
             return f"must be {_required_type(error)}, got {_describe_value(error)}"
         case "literal_error" | "string_pattern_mismatch":
-            return f"{_without_prefix(error['msg'])}, got {safe_repr(error['input'])}"
+            return f"{plain_message(error['msg'])}, got {safe_repr(error['input'])}"
         case _:
-            return _without_prefix(error["msg"])
+            return plain_message(error["msg"])
 
 
 def describe_requirement(error: ErrorDetails) -> str:
@@ -58,7 +58,7 @@ def describe_requirement(error: ErrorDetails) -> str:
         case kind if kind in _TYPES:
             return f"{_TYPES[kind]}, got {safe_repr(value)}"
         case _:
-            return f"valid: {error['msg']}"
+            return f"valid: {plain_message(error['msg'])}"
 
 
 _MAX_SHOWN = 40  #: Characters of a value in a message.
@@ -142,7 +142,8 @@ def _suggest(location: tuple[int | str, ...], known: Collection[str]) -> str:
     return suggest(name, known)
 
 
-def _without_prefix(message: str) -> str:
+def plain_message(message: str) -> str:
+    """Return a message of pydantic's without the words that it begins with: `Value error, `."""
     for prefix in ("Value error, ", "Input ", "String "):
         message = message.removeprefix(prefix)
 

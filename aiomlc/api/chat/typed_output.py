@@ -28,6 +28,7 @@ from aiomlc.api.protocol.chat import (
 from aiomlc.api.protocol.messages import ToolCall
 from aiomlc.api.protocol.usage import Usage
 from aiomlc.errors import BadRequestError, IncompleteAnswerError
+from aiomlc.validation.error_messages import plain_message
 from aiomlc.validation.json_values import safe_repr
 
 T = TypeVar("T")
@@ -211,7 +212,7 @@ class TypedOutput(Generic[T]):
         except ValidationError as error:
             raise IncompleteAnswerError(
                 f"the completion is not a valid {self._name}: "
-                f"{error.errors(include_url=False)[0]['msg']}",
+                f"{plain_message(error.errors(include_url=False)[0]['msg'])}",
                 text=text,
             ) from error
 

@@ -27,6 +27,7 @@ from aiomlc.runtime.output_formats.tool_history import render_tool_calls
 from aiomlc.runtime.templates.message_forms import content_text
 from aiomlc.runtime.templates.placeholders import MessagePlaceholders
 from aiomlc.runtime.templates.tool_prompt import FUNCTIONS, ToolPromptFormat
+from aiomlc.validation.error_messages import plain_message
 
 _SYSTEM = MessagePlaceholders.SYSTEM.value
 _END_OF_REASONING = "</think>"
@@ -175,7 +176,7 @@ class Conversation(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join((field, *map(str, first["loc"])))
-            reason = first["msg"].removeprefix("Value error, ")
+            reason = plain_message(first["msg"])
             raise ModelLoadError(
                 f"{'' if path is None else f'{path}: '}{where}: {reason}", path=path, field=where
             ) from None

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aiomlc.errors import ModelNotFoundError
+from aiomlc.validation.error_messages import plain_message
 from aiomlc.validation.model_files import file_size, open_file
 from aiomlc.weights.formats.source import (
     DTYPE_BYTES,
@@ -122,7 +123,7 @@ def _read_index(directory: Path) -> tuple[Path, TensorCache]:
 
 def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{'.'.join(map(str, first['loc']))}: {plain_message(first['msg'])}"
 
 
 def _check_shard(index: Path, shard: ShardRecord) -> Path:

@@ -17,6 +17,7 @@ from aiomlc import AiomlcError, BadRequestError, JSONFFIEngine, MLCEngine
 from aiomlc.api.embeddings import EmbeddingOptions
 from aiomlc.api.generation.options import ChatOptions, CompletionOptions
 from aiomlc.testing import FakeEncoder, fake_loader
+from tests.unit.api.protocol.wrong_values import has_pydantics_words
 
 pytestmark = [pytest.mark.timeout(120)]
 
@@ -223,13 +224,15 @@ class Outcomes(Counter[str]):
         """Send a request and count whether it is served or rejected; other errors propagate."""
         try:
             exhaust(request())
-        except AiomlcError:
+        except AiomlcError as error:
             self["rejected"] += 1
+            self["in pydantic's words"] += has_pydantics_words(str(error))
         else:
             self["served"] += 1
 
     def check(self) -> None:
         """Require many requests of either kind; otherwise the test would prove little."""
+        assert self.pop("in pydantic's words", 0) == 0, self
         assert self.total() >= _MAX_EXAMPLES, self
         assert self["served"] >= self.total() / 10, self
         assert self["rejected"] >= self.total() / 4, self

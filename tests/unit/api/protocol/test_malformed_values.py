@@ -19,6 +19,7 @@ from aiomlc.api.protocol.chat import ChatCompletionMessage
 from aiomlc.runtime.output_formats.tool_history import render_tool_calls
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader, fake_model
 from aiomlc.validation.json_values import InvalidValueError, to_plain
+from tests.unit.api.protocol.wrong_values import has_pydantics_words
 
 pytestmark = pytest.mark.timeout(20)
 LONE_SURROGATE = "a\ud800"
@@ -114,6 +115,7 @@ def rejected_param(call_api: Callable[[], object]) -> str | None:
 
     text = str(caught.value)
     assert text.isascii()
+    assert not has_pydantics_words(text)
     assert caught.value.param is None or caught.value.param in text
     return caught.value.param
 

@@ -33,4 +33,10 @@ def rejected(call: Callable[[], object]) -> BadRequestError:
         call()
 
     assert caught.value.param is None or caught.value.param.split("[")[0] in str(caught.value)
+    assert not has_pydantics_words(str(caught.value))
     return caught.value
+
+
+def has_pydantics_words(message: str) -> bool:
+    """Return whether a message has words of pydantic's that say nothing to a user."""
+    return any(words in message for words in ("Value error", "Input should", "pydantic.dev"))
