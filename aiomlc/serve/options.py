@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ServerOptions",)
+__all__ = ("ServerOptions", "check_positive")
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -56,11 +56,7 @@ class ServerOptions:
     playground: bool = True  #: Whether `/` is the playground.
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise BadRequestError(f"{name}: must be > 0, got {value!r}", param=name)
-
+        check_positive(self, *_POSITIVE)
         if self.load not in ("start", "demand"):
             raise BadRequestError(
                 f'load: must be "start" or "demand", got {self.load!r}', param="load"
@@ -82,6 +78,18 @@ _POSITIVE = (
     "ping_interval",
     "write_timeout",
 )
+
+
+def check_positive(record: object, *names: str) -> None:
+    """Require that fields are positive, or None.
+
+    Raises:
+        BadRequestError: If one is neither; `param` names it.
+    """
+    for name in names:
+        value = getattr(record, name)
+        if value is not None and not value > 0:
+            raise BadRequestError(f"{name}: must be > 0, got {value!r}", param=name)
 
 
 def _check_key(name: str, key: str) -> None:

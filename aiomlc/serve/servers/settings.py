@@ -8,10 +8,17 @@ import socket
 from dataclasses import dataclass
 from typing import Literal
 
+from aiomlc.serve.options import check_positive
+from aiomlc.validation.arguments import check_seconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """The address, the ASGI server and the limits of its connections."""
+    """The address, the ASGI server and the limits of its connections.
+
+    Raises:
+        BadRequestError: If a limit is out of range; `param` names it.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000  #: 0 for any that is free.
@@ -22,6 +29,10 @@ class ServerSettings:
     drain_timeout: float | None = 60.0
     access_log: bool = True  #: Whether each request is logged.
     quiet_paths: frozenset[str] = frozenset()  #: Paths whose requests are not logged.
+
+    def __post_init__(self) -> None:
+        check_positive(self, "header_timeout", "max_header_size")
+        check_seconds("drain_timeout", self.drain_timeout)
 
 
 def listen(settings: ServerSettings) -> socket.socket:

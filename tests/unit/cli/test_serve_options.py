@@ -118,6 +118,8 @@ def test_added_models_need_a_name(text: str) -> None:
         ["--api-key-file", "/nothing"],
         ["--api-key", ""],
         ["--max-choices", "0"],
+        ["--drain-timeout", "nan"],
+        ["--header-timeout", "0"],
     ],
 )
 def test_invalid_options_end_the_command(arguments: list[str]) -> None:
