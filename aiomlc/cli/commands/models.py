@@ -54,7 +54,7 @@ def list_(*, as_json: _Json = False, debug: Debug = False) -> None:
             typer.echo(_to_json(models))
         else:
             if models:
-                typer.echo(fit_table([_HEADER, *map(_row, models)], column=0))
+                typer.echo(fit_table([_HEADER, *_rows(models)], column=0))
             typer.echo(f"{format_bytes(sum(model.nbytes for model in models))} in all")
 
 
@@ -93,7 +93,7 @@ def _confirm(models: list[CachedModel]) -> None:
     if not _is_terminal():
         raise CommandError("standard input is not a terminal: pass --yes to remove the model")
 
-    typer.echo(format_table([_HEADER, *map(_row, models)]), err=True)
+    typer.echo(format_table([_HEADER, *_rows(models)]), err=True)
     typer.confirm(f"Remove {_summary(models)}?", abort=True, err=True)
 
 
@@ -101,14 +101,22 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _row(model: CachedModel) -> tuple[str, ...]:
-    return (
-        model.name,
-        model.kind,
-        model.quantization or "",
-        format_bytes(model.nbytes),
-        format_time(model.last_used),
-    )
+def _rows(models: Iterable[CachedModel]) -> list[tuple[str, ...]]:
+    """Return one row for what has one name, as weights that several versions have packed."""
+    alike: dict[tuple[str, str, str], list[CachedModel]] = {}
+    for model in models:
+        key = model.name, model.kind, model.quantization or ""
+        alike.setdefault(key, []).append(model)
+    return [
+        (
+            name,
+            kind if len(group) == 1 else f"{kind}, {len(group)} copies",
+            quantization,
+            format_bytes(sum(model.nbytes for model in group)),
+            format_time(group[0].last_used),  # The last used one is the first.
+        )
+        for (name, kind, quantization), group in alike.items()
+    ]
 
 
 def _to_json(models: Iterable[CachedModel]) -> str:

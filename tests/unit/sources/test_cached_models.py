@@ -61,14 +61,14 @@ def snapshot(cache: Path, repository: str) -> Path:
     return path.resolve()
 
 
-def pack(origin: Path) -> Entry:
+def pack(origin: Path, key: str | None = None) -> Entry:
     """Publish packed weights of a directory."""
 
     async def main() -> Entry:
         async with staged_entry(WEIGHTS) as staged:
             (staged.path / "params.bin").write_bytes(b"p" * 500)
             info = {"model": str(origin), "quantization": "q4f16_1"}
-            return publish(staged, origin.name, info, lambda: None)
+            return publish(staged, key or origin.name, info, lambda: None)
 
     return anyio.run(main)
 
@@ -123,6 +123,19 @@ def test_the_bundled_model_of_another_environment_has_its_name(cache: Path, tmp_
 
     assert "pebble" in names
     assert not any("site-packages" in name for name in names)
+
+
+def test_copies_of_packed_weights_are_one_row(cache: Path, tmp_path: Path) -> None:
+    for environment in ("one", "two"):
+        origin = tmp_path / environment / "aiomlc" / "bundled" / "pebble"
+        pack(origin, key=environment)
+
+    rows = [re.split("  +", line) for line in run("list").stdout.splitlines()]
+
+    (pebble,) = (row for row in rows if row[0] == "pebble")
+    assert pebble[1:3] == ["packed, 2 copies", "q4f16_1"]
+    packed = [row for row in json.loads(run("list", "--json").stdout) if row["name"] == "pebble"]
+    assert len({row["path"] for row in packed}) == 2
 
 
 def test_the_list_is_a_table(cache: Path) -> None:
