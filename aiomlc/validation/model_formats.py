@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from aiomlc.validation.suggestions import suggest_repository
+
 _ADAPTER = "LoRA adapters are not supported: pass the model into which the adapter is merged"
 _PICKLED = (
     "PyTorch's pickled weights are not supported: convert them with "
@@ -26,6 +28,10 @@ _UNSUPPORTED: Final = {
     "*.bin": _PICKLED,
     "*.onnx": "ONNX is not supported: pass the Hugging Face model that it was made from",
 }
+_NAMES = (
+    "pass the directory of a model, a GGUF file, HF://user/repository, or pebble for the bundled "
+    "model"
+)
 _MAX_ENTRIES = 10_000
 
 
@@ -50,10 +56,7 @@ def describe_missing(path: Path) -> str:
     if path.exists():
         return "it is a file, but not GGUF: pass the directory that contains it"
 
-    return (
-        "no such file or directory; pass the directory of a model, a GGUF file, "
-        "HF://user/repository, or pebble for the bundled model"
-    )
+    return "no such file or directory; " + (suggest_repository(str(path)) or _NAMES)
 
 
 def _names(directory: Path) -> Iterator[str]:

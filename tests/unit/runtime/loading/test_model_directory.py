@@ -142,6 +142,24 @@ def test_a_path_that_is_not_a_directory_is_explained(
         find_model(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("qwen3:0.6b", "names of ollama do not work here: use HF://Qwen/Qwen3-0.6B"),
+        ("qwen3", "use HF://Qwen/Qwen3-8B"),
+        ("gemma3:latest", "use HF://google/gemma-3-4b-it"),
+        ("llama3.2:1b-instruct-q4_K_M", "use HF://meta-llama/Llama-3.2-1B-Instruct"),
+        ("qwen3:480b", "names of ollama do not work here: look for it on huggingface.co"),
+        ("hf.co/ada/x-GGUF:Q4_0", "did you mean HF://ada/x-GGUF, or hf://ada/x-GGUF:file.gguf?"),
+    ],
+)
+def test_a_name_of_ollama_is_answered_with_a_repository(name: str, hint: str) -> None:
+    with pytest.raises(ModelNotFoundError) as caught:
+        find_model(name)
+
+    assert str(caught.value).endswith(hint)
+
+
 def test_a_repository_that_was_not_downloaded_is_not_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
