@@ -1,4 +1,4 @@
-"""Blocks of data are well-formed."""
+"""Blocks of data are well-formed, and files are the same on every page."""
 
 from __future__ import annotations
 
@@ -18,3 +18,11 @@ def test_data_can_be_read(block: Block) -> None:
         assert [json.loads(line) for line in block.text.splitlines()]
     else:
         assert all(document for document in yaml.safe_load_all(block.text))
+
+
+def test_a_file_that_several_pages_show_is_the_same() -> None:
+    files = [block for page in PAGES for block in blocks(page) if block.title is not None]
+    texts = {(block.title, block.text) for block in files}
+
+    assert len(files) > len(texts)
+    assert len(texts) == len({title for title, _ in texts})
