@@ -6,9 +6,7 @@ __all__ = ("ProgressLine", "run_with_progress", "with_progress")
 
 import os
 import sys
-import time
 from collections.abc import Awaitable, Callable
-from itertools import cycle
 from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar, final
 
 import anyio
@@ -25,7 +23,6 @@ T = TypeVar("T")
 # The line appears only if loading takes longer, to avoid flicker.
 _DELAY_SECONDS = 0.4
 _TICK_SECONDS = 0.1
-_SPINNER = "|/-\\"
 
 
 async def with_progress(
@@ -70,8 +67,8 @@ def run_with_progress(function: Callable[..., Awaitable[T]]) -> T:
 class ProgressLine:
     """The current work with a bar or the time so far, at the bottom of a terminal.
 
-    Nothing is written to a file or a pipe. A terminal that cannot move its cursor gets a line for
-    each kind of work.
+    Nothing is written to a file or a pipe. A terminal that cannot move its cursor, or is to have no
+    escape sequences (`NO_COLOR`), gets a line for each kind of work.
 
     Args:
         output: The stream for the line.
@@ -125,18 +122,10 @@ class _Drawing(Protocol):
 
 
 def _drawing(output: TextIO) -> _Drawing:
-    if not can_move_cursor(output):
+    # Bars need escape sequences, without colors too.
+    if not can_move_cursor(output) or os.environ.get("NO_COLOR"):
         return _Lines(output)
 
-    if os.environ.get("NO_COLOR"):
-        return _Spinner(output)
-
-    try:
-        import rich.progress  # Imported late: it takes a tenth of a second.
-    except ImportError:
-        return _Spinner(output)
-
-    assert rich.progress
     return _Bars(output)
 
 
@@ -179,7 +168,7 @@ def _extent(progress: LoadProgress) -> tuple[float, float | None]:
 
 
 def _bar(output: TextIO, *, has_bytes: bool) -> Progress:
-    from rich import progress
+    from rich import progress  # Imported late: it takes a tenth of a second.
     from rich.console import Console
 
     name = progress.TextColumn("{task.description}")
@@ -197,26 +186,6 @@ def _bar(output: TextIO, *, has_bytes: bool) -> Progress:
     return progress.Progress(
         name, bar, *figures, console=console, auto_refresh=False, transient=True
     )
-
-
-@final
-class _Spinner:
-    """A line with a spinner, a percentage and the time so far."""
-
-    def __init__(self, output: TextIO) -> None:
-        self._line = StatusLine(output)
-        self._start = time.monotonic()
-        self._spinner = cycle(_SPINNER)
-
-    def draw(self, progress: LoadProgress) -> None:
-        """Draw the line over the previous one."""
-        seconds = time.monotonic() - self._start
-        percentage = "" if progress.fraction is None else f", {progress.fraction:.0%}"
-        self._line.show(f"{next(self._spinner)} {progress.message}{percentage}, {seconds:.1f} s")
-
-    def erase(self) -> None:
-        """Remove the line."""
-        self._line.erase()
 
 
 @final
