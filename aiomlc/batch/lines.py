@@ -91,9 +91,7 @@ def response_line(custom_id: str, status: int, body: bytes) -> bytes:
     """Return the line with the response to a request.
 
     Args:
-        custom_id: The id of the request.
         status: The HTTP status that the server would answer with.
-        body: The JSON text of the response's body.
     """
     response = {
         "status_code": status,

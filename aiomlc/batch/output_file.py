@@ -124,9 +124,6 @@ class OutputFile:
 
         It may run in a thread that has been abandoned: closing the file waits for it.
 
-        Args:
-            is_cancelled: Whether nothing waits for the result any more.
-
         Raises:
             BadRequestError: If the file is not the output of a batch; it is left unchanged.
             OSError: If the file cannot be read or cut off.

@@ -79,8 +79,6 @@ def open_entry(
     Files are verified once per boot and after each modification.
 
     Args:
-        path: The entry's directory.
-        kind: The entry's kind.
         checkpoint: Called once per GiB that is verified.
         thorough: Whether to verify all files, and not to record the use.
 

@@ -206,7 +206,6 @@ def exclusive_lock(path: Path, checkpoint: Callable[[], object]) -> Iterator[Non
     On a file system without locks there is no exclusion.
 
     Args:
-        path: The file; it stays there.
         checkpoint: Called while others hold the lock; it may raise to stop waiting.
 
     Raises:

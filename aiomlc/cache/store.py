@@ -72,7 +72,6 @@ async def staged_entry(kind: EntryKind, nbytes: int = 0) -> AsyncIterator[Staged
     """Create a directory for one new entry; it is removed again unless it was published.
 
     Args:
-        kind: The kind of the entry.
         nbytes: The size of the entry, for which entries that were not used for long are removed.
 
     Raises:
@@ -95,7 +94,6 @@ def publish(staged: Staged, key: str, info: Mapping[str, Any], checkpoint: Check
 
     Args:
         staged: The directory with the data files of the entry.
-        key: The name of the entry.
         info: A description as JSON: "model", "quantization", and what the kind of entry needs.
         checkpoint: Called once per GiB that is read, and while other processes publish.
 

@@ -30,8 +30,6 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
     """Write the compiled library and its metadata into `directory`.
 
     Args:
-        job: The library to compile.
-        directory: An existing directory.
         report: Called with each stage and the completed fraction of the work.
 
     Raises:

@@ -32,10 +32,6 @@ async def compile_model(
 ) -> CompiledLibrary:
     """Return the job's library, compiled now or taken from the cache.
 
-    Args:
-        job: The library to compile.
-        on_progress: Called with each stage of a compilation.
-
     Raises:
         CompileError: If the compiler fails; the message contains its reason.
         ModelLoadError: If the quantization is not supported, or the cache cannot be written.

@@ -84,10 +84,6 @@ def write_library(library: CompiledLibrary, job: CompileJob, path: Path) -> None
 def read_library(path: Path, job: CompileJob) -> CompiledLibrary:
     """Return the library of a file.
 
-    Args:
-        path: The file.
-        job: The library that the engine needs.
-
     Raises:
         ModelNotFoundError: If there is no such file.
         ModelLoadError: If it is not a library, or damaged, or that of another job or version; the

@@ -34,9 +34,6 @@ def parameter_records(
     """Return the JSON records of the packed parameters, in the order of `graph_names`.
 
     Args:
-        parameters: The model's parameters, in any order.
-        quantization: The formats of the matrices.
-        family: The layout of the matrices.
         graph_names: The names of the graph's parameters; a matrix may end in `.weight`.
     """
     by_name = {p.name: p for p in _with_orders(parameters, quantization)}

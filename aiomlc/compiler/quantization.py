@@ -74,7 +74,6 @@ def quantization_of(
     """Return the quantization of weights that are already quantized, or of `name` without layouts.
 
     Args:
-        name: Its name.
         layouts: The formats of all matrices; empty for one of `QUANTIZATIONS`.
         ordered: The matrices whose columns have another order than their inputs.
 

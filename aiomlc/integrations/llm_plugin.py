@@ -54,11 +54,7 @@ class LLMOptions(llm.Options):
 
 @final
 class LLMModel(llm.Model):
-    """A model for blocking code; its engine is opened by the first prompt and stays open.
-
-    Args:
-        name: The model, as `MLCEngine` takes it; None is the bundled one.
-    """
+    """A model for blocking code; its engine is opened by the first prompt and stays open."""
 
     can_stream: bool = True
     supports_schema: bool = True
@@ -104,11 +100,7 @@ class LLMModel(llm.Model):
 
 @final
 class AsyncLLMModel(llm.AsyncModel):
-    """A model for async code, on asyncio and trio; each event loop opens its engine.
-
-    Args:
-        name: The model, as `AsyncMLCEngine` takes it; None is the bundled one.
-    """
+    """A model for async code, on asyncio and trio; each event loop opens its engine."""
 
     can_stream: bool = True
     supports_schema: bool = True

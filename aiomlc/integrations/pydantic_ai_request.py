@@ -62,8 +62,6 @@ def request_fields(
 
     Args:
         messages: The history; `Model.prepare_messages` must have been applied, as agents do.
-        instructions: What becomes part of the system message.
-        settings: The settings; unset ones are left to the engine.
         parameters: The tools and the output, from `Model.prepare_request`.
 
     Raises:

@@ -50,9 +50,6 @@ def needed_replicas(
 
     Args:
         num_requests: Requests that run or wait, in all replicas and in front of them.
-        kv_usages: The fraction of the KV cache that is in use, of each replica.
-        target_requests: Requests that a replica should have.
-        target_kv_usage: The fraction of its KV cache that should be in use.
     """
     by_requests = num_requests / target_requests
     by_cache = sum(kv_usages) / target_kv_usage

@@ -54,8 +54,6 @@ class AppExchange:
     """A request that an application answers in a task of its own, on asyncio or trio.
 
     Args:
-        app: The application.
-        request: The request.
         interval: Seconds between two batches, at least; the first and the last do not wait.
     """
 

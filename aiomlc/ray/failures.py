@@ -26,7 +26,6 @@ def to_library_error(error: Exception, *, has_output: bool) -> AiomlcError | Non
     """Return the library's exception for one of Ray's; None for any other exception.
 
     Args:
-        error: What a call of a replica raised.
         has_output: Whether a part of the response had arrived.
     """
     if isinstance(error, AiomlcError):

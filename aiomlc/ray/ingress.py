@@ -35,7 +35,6 @@ class Ingress:
     The paths, the fields and the errors are those of `create_app`, as a replica runs it.
 
     Args:
-        client: Sends requests to replicas.
         options: The limits of bodies. Everything else is checked by the replicas.
     """
 

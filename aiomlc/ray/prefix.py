@@ -46,7 +46,6 @@ def rank_replicas(
 
     Args:
         key: The key of the request's prefix; None: any replica is as good.
-        loads: The replicas, and the requests that each is answering.
         max_imbalance: The allowed difference in requests.
 
     Returns:

@@ -28,10 +28,6 @@ class Replica:
     passed.
 
     Args:
-        model: The model, as `AsyncMLCEngine` takes it.
-        mode: The preset of default sizes.
-        engine_config: Further settings of the engine.
-        server_options: The options of the HTTP application.
         num_threads: Threads of the engine, unless `engine_config` has a number.
         batch_interval: Seconds between two batches of a response.
     """

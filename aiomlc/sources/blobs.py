@@ -43,10 +43,7 @@ class BlobStore:
     """The blobs of one repository.
 
     Args:
-        folder: The directory of the repository in the hub's cache.
         hub: The repository; None if the hub must not be asked.
-        commit: The commit whose files are downloaded.
-        report: Gets the progress.
         is_hasty: Whether to give up at the first error.
     """
 

@@ -24,13 +24,7 @@ _LOG_IN = "set HF_TOKEN, or run `hf auth login`"
 def download_error(
     reference: HubReference, environment: HubEnvironment, failure: Failure
 ) -> ModelLoadError:
-    """Return the error for a failed download.
-
-    Args:
-        reference: What was to be downloaded.
-        environment: Where the hub and its cache are.
-        failure: Why it failed.
-    """
+    """Return the error for a failed download."""
     verb = "find" if failure.kind in _NOT_FOUND else "download"
     # One error for both: the name may be that of a directory or of a repository.
     lead = "" if reference.is_explicit else "there is no such directory, and "

@@ -48,7 +48,6 @@ def description_files(names: Collection[str], file: str | None) -> list[str]:
     """Return the files that are needed first: all but the weights, and the index of the weights.
 
     Args:
-        names: The paths of all files of the repository.
         file: A GGUF file, or None for the files of a model directory.
 
     Raises:
@@ -68,7 +67,6 @@ def weight_files(names: Collection[str], file: str | None, directory: Path) -> l
     """Return the files with the weights.
 
     Args:
-        names: The paths of all files of the repository.
         file: A GGUF file, or None for the files of a model directory.
         directory: The directory with the files that `description_files` returned.
 

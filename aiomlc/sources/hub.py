@@ -94,8 +94,6 @@ class Hub:
         """Yield the offset at which the hub begins to send a file, and the blocks that it sends.
 
         Args:
-            name: The path of the file.
-            commit: The commit.
             offset: The offset to begin with; a hub that does not support it begins with 0.
 
         Raises:
@@ -124,7 +122,6 @@ def retrying(action: Callable[[], T], waiting: Callable[[str], object], *, is_ha
     """Return what `action` returns; call it again, a few times, if the hub or the network fails.
 
     Args:
-        action: What to do.
         waiting: Called with the reason before each wait.
         is_hasty: Whether to give up at once.
 

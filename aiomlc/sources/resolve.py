@@ -75,8 +75,6 @@ async def fetch(
     it cannot answer, what is cached is used, and a warning is logged.
 
     Args:
-        model: A path, or the name of a repository.
-        on_progress: Called with the progress of a download.
         is_update: Whether to ask the hub in any case.
 
     Raises:

@@ -65,8 +65,6 @@ def find_snapshot(folder: Path, commit: str, file: str | None) -> Snapshot | Non
     """Return a snapshot that was recorded as complete and has not changed since.
 
     Args:
-        folder: The directory of the repository.
-        commit: The commit.
         file: The GGUF file, or None for the files of a model directory.
     """
     directory = folder / "snapshots" / commit
@@ -94,7 +92,6 @@ def record_snapshot(
     """Record that the files of a snapshot are complete and intact.
 
     Args:
-        directory: The directory of the snapshot.
         file: The GGUF file, or None for the files of a model directory.
         files: The stamp of each file when its hash was computed.
         checked: Whether the hub was asked for the commit.

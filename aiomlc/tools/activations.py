@@ -53,8 +53,6 @@ async def measure_importance(calibration: Path, directory: Path, model: SourceMo
 
     Args:
         calibration: A text: UTF-8, one passage per line.
-        directory: The directory of the model.
-        model: What it contains.
 
     Raises:
         BadRequestError: If the text cannot be used, or the activations cannot be measured.

@@ -25,9 +25,7 @@ def kept_tensors(
     """Yield the tensors of a quantized matrix of a layer.
 
     Args:
-        parameter: The matrix.
         source: The checkpoint, quantized with the format's `source_method`. Its tensors are valid.
-        mlc_format: The format.
         num_experts: The experts whose matrices the parameter has, 0 if it is another one.
 
     Raises:

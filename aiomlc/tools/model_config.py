@@ -102,10 +102,7 @@ def mlc_model_config(
     MLC LLM ignores the others; they are kept because it does not know every variant of the models.
 
     Args:
-        fields: The contents of `config.json`.
         config: What `fields` describes.
-        sizes: The result of `mlc_sizes`.
-        max_batch_size: The batch size for which MLC LLM compiles.
     """
     outer = {**sizes, "max_batch_size": max_batch_size}
     kept = {name: value for name, value in fields.items() if name not in _OMITTED}

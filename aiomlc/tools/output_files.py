@@ -43,9 +43,7 @@ def check_conflicts(output: Path, names: Iterable[str], *, force: bool) -> None:
     What processes that were killed have left of this output is undone first.
 
     Args:
-        output: The output directory.
         names: File names; they may be patterns.
-        force: Whether files may be replaced.
 
     Raises:
         BadRequestError: If a file exists and `force` is False, or the output is a file.

@@ -42,7 +42,6 @@ def quantize_rows(
 
     Args:
         rows: `[rows, columns]`
-        mlc_format: A format with quantized matrices.
         importance: Factors of the squared errors of each column, `[columns]`. With them, the scales
             of least squared error are searched for.
 

@@ -133,11 +133,6 @@ def lay_out(records: Iterable[Record]) -> list[Shard]:
 def write_index(directory: Path, shards: Sequence[Shard], num_parameters: int) -> float:
     """Write the index of complete shards; return the bits per parameter.
 
-    Args:
-        directory: The directory of the shards.
-        shards: The shards with their MD5 checksums.
-        num_parameters: The elements of the checkpoint.
-
     Raises:
         OSError: If a file cannot be written.
     """

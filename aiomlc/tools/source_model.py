@@ -96,9 +96,7 @@ def read_source_model(directory: Path, checkpoint: Path | None, model_type: str)
     """Read the configuration and the tensors of a Hugging Face directory.
 
     Args:
-        directory: The directory of `config.json`.
         checkpoint: The directory of the weights, if it is another one.
-        model_type: The architecture; "auto" is that of `config.json`.
 
     Raises:
         ModelLoadError: If a file is missing or invalid.

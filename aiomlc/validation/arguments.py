@@ -181,8 +181,6 @@ def wrong_type(name: str, value: object, expected: str) -> BadRequestError:
     """Return the error for an argument of the wrong type.
 
     Args:
-        name: The argument.
-        value: Its value.
         expected: What it must be: `a string`, `a list of token ids`.
     """
     actual = "None" if value is None else type(value).__name__

@@ -17,7 +17,6 @@ def describe_error(error: ErrorDetails, known: Collection[str] = ()) -> str:
     """Return why a field of a request is invalid, without the name of the field.
 
     Args:
-        error: Pydantic's error.
         known: The fields that the request may have, one of which may have been meant.
     """
     return _describe(error, known) + _hint(error, known)

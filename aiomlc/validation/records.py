@@ -24,7 +24,6 @@ def validate_fields(record: Any, describe: Callable[[str, ErrorDetails], str]) -
     """Validate the fields of a frozen dataclass, and replace them by pydantic's validated values.
 
     Args:
-        record: An instance that is being constructed.
         describe: Returns the message for a field, such as `stop[1]`, and its error.
 
     Raises:
@@ -68,11 +67,7 @@ def _model(record_type: Any) -> type[BaseModel]:  # noqa: ANN401 - a class, whic
 
 
 def names_similar_fields(synonyms: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
-    """Decorate a dataclass: the error for an unknown field names a similar one.
-
-    Args:
-        synonyms: Other names of fields, and the fields.
-    """
+    """Decorate a dataclass: the error for an unknown field names a similar one."""
     return functools.partial(_check_names, synonyms)
 
 

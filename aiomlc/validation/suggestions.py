@@ -57,8 +57,6 @@ def suggest(
     """Return a question for the end of a message; empty if no known name is similar.
 
     Args:
-        name: The unknown name.
-        known: The names that may have been meant.
         synonyms: Other names, and the known ones; those that are not known are ignored.
         cutoff: How similar a known name must be, from 0 to 1.
     """

@@ -21,12 +21,7 @@ def write_message(**values: object) -> None:
 
 
 def end_with_parent(parent: int, clean_up: Callable[[], object]) -> None:
-    """Make the kernel signal the end of the parent, upon which this process ends.
-
-    Args:
-        parent: The process id of the parent.
-        clean_up: Called before.
-    """
+    """Make the kernel signal the end of the parent, upon which this process ends."""
 
     def end(*_: object) -> None:
         # The signal is also sent when only the thread that started this process ends.

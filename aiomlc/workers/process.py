@@ -25,13 +25,7 @@ _log = logging.getLogger("aiomlc")
 
 @asynccontextmanager
 async def worker_process(module: str, argument: str, stderr: IO[bytes]) -> AsyncIterator[Process]:
-    """Run a module as `python -m module PARENT ARGUMENT`; it is terminated when the scope ends.
-
-    Args:
-        module: The module, which calls `end_with_parent` first.
-        argument: Its argument.
-        stderr: The file for its standard error.
-    """
+    """Run a module as `python -m module PARENT ARGUMENT`; it is terminated when the scope ends."""
     command = [sys.executable, "-P", "-m", module, str(os.getpid()), argument]
     # The child imports modules from the same paths in the same order.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)

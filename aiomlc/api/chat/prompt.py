@@ -121,8 +121,6 @@ def _template_variables(
     """Return the variables that a request sets.
 
     Args:
-        request: The request.
-        template: The chat template.
         reasons: Whether the model reasons; if it does not, a wish that it should not is met.
     """
     variables: dict[str, Any] = {}

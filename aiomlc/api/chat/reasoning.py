@@ -66,7 +66,6 @@ class ReasoningParser:
         """Prepare to parse one choice.
 
         Args:
-            reasoning_format: The markers.
             starts_in_reasoning: Whether the prompt ended inside of reasoning, so that the
                 completion has no start marker.
         """
@@ -82,12 +81,7 @@ class ReasoningParser:
         self.in_reasoning: bool = True
 
     def put(self, text: str, num_tokens: int = 0) -> tuple[str, str]:
-        """Add text; return the reasoning and the content that are now certain; either may be empty.
-
-        Args:
-            text: The next text of the choice.
-            num_tokens: The number of tokens that the text was decoded from.
-        """
+        """Add text; return the reasoning and the content that are now certain."""
         if not self.in_reasoning:
             return "", text if not self._skip_content_space else self._take_content(text)
 

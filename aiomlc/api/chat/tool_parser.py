@@ -43,8 +43,6 @@ class ToolCallParser:
         """Prepare to parse one choice.
 
         Args:
-            tool_format: The markers and the syntax of calls.
-            parameters: The JSON schema of each function's arguments, by the function's name.
             has_response_format: Whether the completion is either tool calls or structured output.
                 If it does not begin with a call, all of it is content, markers included.
         """

@@ -26,9 +26,7 @@ class CompletionLogprobsWriter:
     """An incremental writer of the `logprobs` of one choice.
 
     Args:
-        tokenizer: Converts token ids to text.
         offset: The text offset of the first token, in characters.
-        num_top: The maximum number of alternatives per token.
     """
 
     def __init__(self, tokenizer: Tokenizer, offset: int = 0, num_top: int = 20) -> None:
@@ -55,7 +53,6 @@ class CompletionLogprobsWriter:
         """Return the lists of an echoed prompt, whose first token has no log-probability.
 
         Args:
-            echo: The prompt.
             tokens: The log-probabilities of the prompt's tokens from the second on.
         """
         lists: dict[str, list[Any]] = {name: [] for name in _LIST_NAMES}

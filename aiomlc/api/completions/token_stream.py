@@ -55,11 +55,6 @@ async def open_token_stream(
 ) -> TokenStream:
     """Submit a request and return its stream.
 
-    Args:
-        service: Provides the open engine.
-        prompt: Text or token ids.
-        options: The other fields of a `TokenRequest`.
-
     Raises:
         AiomlcError: As `AsyncMLCEngine.generate`.
     """

@@ -59,12 +59,8 @@ def complete_many(
     Leaving the scope cancels the remaining requests.
 
     Args:
-        create: Requests one completion: `engine.chat.completions.create`.
-        is_idle: Whether the engine has no requests.
         prompts: Conversations. A string is a conversation of one user message. An iterator is
             advanced only when a request starts.
-        limit: The maximum number of concurrent requests.
-        options: The optional fields of every request.
 
     Raises:
         BadRequestError: If `stream` or `request_id` is set; on entering the scope, if `prompts` is

@@ -30,7 +30,6 @@ class OverloadRetries:
 
         Args:
             request: Submits the request, and returns its result.
-            is_idle: Whether the engine has no requests.
 
         Raises:
             EngineOverloadedError: If an engine that had nothing else to do rejects the request,

@@ -38,7 +38,6 @@ def parse_json_request(
     """Parse and validate a streaming chat request, whose stream always ends with the usage.
 
     Args:
-        request: JSON text, or the fields of the request.
         request_id: Overrides the request's `request_id`, if not None.
         default_id: The request id if neither specifies one.
 

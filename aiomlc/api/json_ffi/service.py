@@ -108,7 +108,6 @@ class JSONService(AsyncContextManagerMixin):
         """Submit a request; return False if it is rejected, and deliver the error as chunks.
 
         Args:
-            request_json: The JSON text of a chat request.
             request_id: Overrides the `request_id` in the JSON unless empty. If neither specifies
                 an id, the request gets a new one.
         """

@@ -194,12 +194,7 @@ def to_text(families: Iterable[Metric]) -> str:
 
 
 def engine_families(sources: _Sources, prefix: str = "aiomlc_") -> Iterator[Metric]:
-    """Yield the metrics of engines.
-
-    Args:
-        sources: The labels of each engine, and its statistics.
-        prefix: The prefix of every metric's name.
-    """
+    """Yield the metrics of engines."""
     for kind, samples, table in _GROUPS:
         for name, field, help_text in table:
             family = _family(prefix + name, kind, help_text)

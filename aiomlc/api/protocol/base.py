@@ -115,7 +115,6 @@ def construct_unchecked(
     """Construct a model from valid values, at half the cost of `model_validate`.
 
     Args:
-        model: The class of the model.
         fields: The values of all fields, in the order of the class; nested models must be
             instances. The result takes ownership of the dict.
         fields_set: The names of the explicitly set fields. Never modified, so it may be shared.
@@ -180,8 +179,6 @@ def parse(
     """Validate fields; those of a caller must have been copied by `plain_fields`.
 
     Args:
-        model: The class of the result.
-        fields: The fields.
         ignored: Where unknown fields are noted, at any depth; None means that they are errors.
 
     Raises:

@@ -142,7 +142,6 @@ def parse_chat_request(
     """Validate the fields of a request for chat completions.
 
     Args:
-        fields: The fields.
         ignored: Where fields that are unknown or not supported are noted; None rejects them.
 
     Raises:

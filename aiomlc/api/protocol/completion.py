@@ -134,7 +134,6 @@ def parse_completion_request(
     """Validate the fields of a request for text completions.
 
     Args:
-        fields: The fields.
         ignored: Where fields that are unknown or not supported are noted; None rejects them.
 
     Raises:

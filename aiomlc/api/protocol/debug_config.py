@@ -30,12 +30,6 @@ def check_debug_config(
 ) -> None:
     """Reject options that are not supported, or not for this kind of request.
 
-    Args:
-        config: The options.
-        is_chat: Whether the request is for a chat completion.
-        stream: Whether the request streams.
-        include_usage: Whether the stream ends with the usage.
-
     Raises:
         BadRequestError: If an option is rejected; `param` names it.
     """

@@ -95,7 +95,6 @@ def parse_embedding_request(
     """Validate the fields of a request for embeddings.
 
     Args:
-        fields: The fields.
         ignored: Where unknown fields are noted; None rejects them.
 
     Raises:

@@ -26,11 +26,7 @@ class IgnoredFields:
         self._names: set[str] = set()
 
     def add(self, path: str) -> None:
-        """Note that a field was ignored.
-
-        Args:
-            path: The path of the field, such as `messages[0].cache_control`.
-        """
+        """Note that a field was ignored."""
         # Clients choose the names, so their number and length are limited.
         name = _INDEX.sub("[]", path[:_MAX_LENGTH])
         if name in self._names or len(self._names) >= _MAX_NAMES:

@@ -76,8 +76,6 @@ async def parse_off_loop(
     Iterators are read in the thread of the event loop.
 
     Args:
-        parse: Validates the fields.
-        fields: The fields.
         check: Checks the sizes of many fields before they are copied; by default `check_sizes`.
 
     Raises:

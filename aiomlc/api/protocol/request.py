@@ -173,7 +173,6 @@ def parse_request(
     """Validate the fields of a request.
 
     Args:
-        request_type: The class of the request.
         fields: The fields by name, as `with_extra_body` returns them.
         not_supported: The known fields that are rejected, each with the values that are accepted
             because they have no effect.

@@ -178,7 +178,6 @@ def parse_response_request(
     """Validate the fields of a request for a response.
 
     Args:
-        fields: The fields.
         ignored: Where fields that are unknown or not supported are noted; None rejects them.
 
     Raises:

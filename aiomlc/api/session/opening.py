@@ -55,14 +55,7 @@ class LoadLock:
 
 @final
 class ModelOpener:
-    """Opens the model of an engine by its loader.
-
-    Args:
-        device: The device to run on.
-        on_progress: Called with the progress.
-        loader: Opens the model; None for `open_model`.
-        events: Where the beginning and the end of loading are reported.
-    """
+    """Opens the model of an engine by its loader."""
 
     def __init__(
         self,

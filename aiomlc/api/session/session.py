@@ -62,10 +62,6 @@ class ModelSession:
     ) -> list[int]:
         """Return the token ids of a prompt, computed in a worker thread if it takes long.
 
-        Args:
-            prompt: The prompt.
-            method: The method of the tokenizer that encodes it.
-
         Raises:
             PromptTooLongError: If the prompt cannot fit the context window because of its size.
         """
@@ -133,9 +129,7 @@ class ModelSession:
         """Return the compiled grammar, or None if `grammar` is None.
 
         Args:
-            grammar: The grammar of the completions.
             param: The field of the request that requires the grammar.
-            num_choices: The number of completions.
 
         Raises:
             GrammarError: If the grammar is invalid or uses an unsupported feature.
@@ -168,12 +162,6 @@ class ModelSession:
         """Submit a prompt and return the stream of its completions. Does not block.
 
         Args:
-            prompt: The prompt.
-            request: The sampling parameters.
-            request_id: The id of the request.
-            num_choices: The number of completions.
-            grammar: The compiled grammar of the completions, or None.
-            operation: The name of the operation in telemetry.
             elapsed: The seconds of the request's time limits that have passed.
 
         Raises:

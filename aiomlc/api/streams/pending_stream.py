@@ -45,12 +45,7 @@ class PendingStream(AsyncIterationOnly, Coroutine[Any, Any, _Stream], Generic[_S
     def __init__(
         self, open_stream: Callable[[*_Arguments], Awaitable[_Stream]], *arguments: *_Arguments
     ) -> None:
-        """Prepare to open a stream.
-
-        Args:
-            open_stream: Submits the request, and returns its stream.
-            arguments: The arguments of `open_stream`.
-        """
+        """Prepare to open a stream."""
         self._open_stream: Callable[..., Awaitable[_Stream]] | None = open_stream
         self._arguments: tuple[Any, ...] = arguments
         self._stream: _Stream | None = None

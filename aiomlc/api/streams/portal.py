@@ -117,7 +117,6 @@ class EnginePortal:
 
     Args:
         engine: The engine, whose scope is entered in the thread.
-        is_stepping_here: Returns whether the calling thread steps the engine.
     """
 
     def __init__(

@@ -59,7 +59,6 @@ class Call(Generic[_T]):
     """A call of an async function in the thread of an event loop.
 
     Args:
-        function: The function.
         discard: Called with the result if the caller was interrupted before it had the result.
     """
 

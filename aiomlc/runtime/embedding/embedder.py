@@ -50,13 +50,7 @@ class Embedder:
 
     Args:
         encoder: The encoder, which runs in a worker thread, one batch at a time.
-        tokenizer: The tokenizer of text inputs.
-        model_name: The name of the model in responses.
-        max_tokens: The maximum number of tokens of an input.
         vocab_size: The exclusive upper bound of token ids.
-        hidden_size: The number of elements of a vector.
-        pooling: The default pooling of the model.
-        normalize: Whether embeddings are L2-normalized by default.
         batch_tokens: The maximum number of tokens of a forward pass; a longer input runs alone.
     """
 
@@ -106,7 +100,6 @@ class Embedder:
 
         Args:
             inputs: The token ids of each input: 1 to `max_tokens` ids less than `vocab_size`.
-            pooling: The pooling of hidden states.
 
         Raises:
             EngineClosedError: If the embedder was closed before all inputs were embedded.

@@ -27,7 +27,6 @@ class EncoderTokenizer:
     """The tokenizer of an encoder. Thread-safe.
 
     Args:
-        config: The contents of a `tokenizer.json` (Hugging Face).
         max_tokens: The length of truncated inputs, special tokens included.
 
     Raises:
@@ -72,10 +71,6 @@ class EncoderTokenizer:
         """Return about half of the number of a long text's tokens, or more than `max_tokens`.
 
         The text is encoded in parts, and a token at the boundary of two parts may be split.
-
-        Args:
-            text: The text.
-            is_cancelled: Whether the result is not needed any more.
 
         Raises:
             RequestFailedError: If the tokenizer fails on this text.

@@ -79,7 +79,6 @@ def read_sentence_config(files: ConfigFiles, default: Pooling = "mean") -> Sente
     directory: "cls" for MLC's (MLC LLM), "mean" for Hugging Face's (sentence-transformers).
 
     Args:
-        files: The files of the model.
         default: The pooling of a Hugging Face directory that has neither.
 
     Raises:

@@ -103,8 +103,6 @@ class Mailbox:
         """Create a mailbox.
 
         Args:
-            num_choices: The number of choices.
-            observer: An observer of the records, or None.
             max_unread: The number of unread tokens at which a choice is paused.
             strips_leading_space: Whether the text of each choice starts without a space.
             loop: The event loop that fills the mailbox, in which it must be read; None for any.

@@ -65,7 +65,6 @@ class GrammarCache:
         compilation that nobody waits for any more is cancelled, or ends within its limits.
 
         Args:
-            grammar: The grammar.
             num_choices: The number of sequences that will have a copy of it.
 
         Raises:
@@ -150,7 +149,6 @@ class _Workers:
     """The compilations in one event loop.
 
     Args:
-        compile_grammar: Compiles; called in a worker thread.
         keep: Called with each outcome, also if nobody waits for it any more.
     """
 

@@ -20,11 +20,9 @@ def prepend_reasoning(
     """Return the grammar of reasoning, up to the first end marker, and the answer after it.
 
     Args:
-        answer: The grammar of the answer.
         end_marker: The marker that ends the reasoning. If it is a special token, the same text
             written with other tokens also ends the reasoning, since the reasoning parser only
             sees text.
-        special_token_id: Returns the id of a special token by its text, or None.
     """
     rules = [
         "start: reasoning @answer",
@@ -44,8 +42,6 @@ def embed_grammar(rules: Sequence[str], name: str, part: Grammar) -> Grammar:
 
     Args:
         rules: Lark rules, among them `start`.
-        name: The name of the embedded grammar.
-        part: The embedded grammar.
     """
     grammars = [{"lark_grammar": "\n".join(rules)}, *_named_grammars(name, part)]
     return Grammar("llguidance", json.dumps({"grammars": grammars}))

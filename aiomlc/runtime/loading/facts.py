@@ -37,7 +37,6 @@ class ModelFacts:
     stage gets the facts of the model, and a draft model has facts of its own.
 
     Args:
-        directory: The directory of the model.
         requested: The requested quantization; None for the one of its files, or the default.
 
     Raises:

@@ -49,7 +49,6 @@ class LoadedModel:
         """Return the tokens of text, with the tokenizer's special tokens if they are due.
 
         Args:
-            token_ids: The tokens of the text.
             add_special_tokens: What the request says; None means `adds_special_tokens`.
         """
         adds = self.adds_special_tokens if add_special_tokens is None else add_special_tokens

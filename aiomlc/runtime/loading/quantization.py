@@ -39,8 +39,6 @@ def find_quantization(
     or else the default one.
 
     Args:
-        files: The files of the model.
-        parameters: The parameters of its architecture.
         source: Returns its tensors. They are not read if the configuration says enough, so that a
             library is compiled without weights.
         requested: The name of a quantization; None for the one of the files, or `default`.

@@ -20,8 +20,6 @@ class ScriptedSequence:
     """A live sequence that generates its reply, one character for each token.
 
     Args:
-        prompt_ids: The token ids of the prompt.
-        options: The options of the request.
         reply: The text that the sequence generates unless it is ended before.
     """
 

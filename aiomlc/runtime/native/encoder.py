@@ -37,9 +37,7 @@ class NativeEncoder:
         """Load the library. Blocks.
 
         Args:
-            library: The compiled library.
             params: FFI tensors in the order of the library's metadata.
-            num_threads: Number of threads of every kernel.
 
         Raises:
             ModelLoadError: If the library cannot be loaded or lacks a function.

@@ -79,10 +79,7 @@ class NativeModel:
         """Load the library and allocate the KV cache. Blocks.
 
         Args:
-            library: The compiled library.
             params: FFI tensors in the order of the library's metadata.
-            shape: The sizes of the model and of its KV cache.
-            num_threads: The threads of every kernel.
             faults: Faults to inject when an engine drives it.
 
         Raises:

@@ -49,7 +49,6 @@ class ChatTemplate:
     """A Jinja chat template, which renders messages to a prompt. Thread-safe.
 
     Args:
-        source: The text of the template.
         special_tokens: The texts of special tokens by variable name, such as `bos_token`.
         tool_use: The template of chats that offer tools; None for this one.
 
@@ -124,13 +123,6 @@ class ChatTemplate:
         **variables: object,
     ) -> str:
         """Return the prompt of a chat.
-
-        Args:
-            messages: The messages in OpenAI's format.
-            tools: The offered tools in OpenAI's format.
-            add_generation_prompt: Whether the prompt ends with the start of an assistant message.
-            continue_final_message: Whether the prompt ends with the content of the last message.
-            **variables: Values for variables of the template.
 
         Raises:
             BadRequestError: If the template rejects the messages or fails.

@@ -75,7 +75,6 @@ def render_in_a_form(write: Callable[[Messages], str], messages: Messages) -> st
     If there is none, the prompt is that of the first form that the template accepts.
 
     Args:
-        write: Renders the messages.
         messages: The messages with the arguments of tool calls as objects.
 
     Raises:

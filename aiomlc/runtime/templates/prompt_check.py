@@ -24,11 +24,6 @@ def check_user_text(render: Callable[[Messages], str], messages: Messages, promp
     A template may trim, escape or rewrite a text, so a text that is not found in the prompt is not
     an error in itself. It is one if another text of the same length gives the same prompt.
 
-    Args:
-        render: Renders messages with the template.
-        messages: The messages.
-        prompt: The prompt that `render` returned for them.
-
     Raises:
         BadRequestError: If the prompt does not depend on the text.
     """

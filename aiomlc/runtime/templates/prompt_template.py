@@ -84,7 +84,6 @@ def load_prompt_template(files: ConfigFiles, vocab_size: int) -> PromptTemplate 
     the user has changed it, and the log gives the choice and its reason.
 
     Args:
-        files: The files of the model.
         vocab_size: The exclusive upper bound of `system_prefix_token_ids`.
 
     Raises:

@@ -64,11 +64,6 @@ def get_conversation_template(
 ) -> Conversation:
     """Return the template of that name.
 
-    Args:
-        name: The name of a built-in or registered template.
-        path: The file that contains the name, for the error.
-        field: The field that contains the name, for the error.
-
     Raises:
         ModelLoadError: If the name is unknown; the message lists similar names.
     """

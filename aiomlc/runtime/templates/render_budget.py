@@ -75,7 +75,6 @@ class RenderBudget:
     """The unspent part of the limits of one rendering.
 
     Args:
-        limits: The limits.
         is_cancelled: Whether the rendering should end, because nothing waits for it any more.
     """
 

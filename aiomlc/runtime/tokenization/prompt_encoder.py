@@ -67,8 +67,6 @@ class PromptEncoder:
         """Return the token ids of a prompt.
 
         Args:
-            text: The prompt.
-            is_cancelled: Whether the result is not needed any more.
             method: The method of the tokenizer that encodes it.
 
         Raises:

@@ -23,10 +23,6 @@ def max_bytes_per_token(backend: tokenizers.Tokenizer, vocabulary: Collection[by
     """Return the most bytes of a prompt that one token can stand for; None if there is no bound.
 
     There is none if the tokenizer drops text, such as repeated spaces or unknown characters.
-
-    Args:
-        backend: The tokenizer.
-        vocabulary: The bytes of each token.
     """
     covers_all_bytes = {bytes([byte]) for byte in range(256)} <= set(vocabulary)
     added = backend.get_added_tokens_decoder().values()

@@ -73,10 +73,6 @@ class AppTransport:
     """Sends the requests of a `Client` of httpx2 or httpx to an ASGI application.
 
     The application runs in an engine's thread.
-
-    Args:
-        app: The application.
-        portal: Runs the application.
     """
 
     def __init__(self, app: ASGIApp, portal: EnginePortal) -> None:

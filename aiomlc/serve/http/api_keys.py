@@ -69,7 +69,6 @@ def read_api_keys(
     """Return the API keys of a command line and its environment, in this order.
 
     Args:
-        key: The value of `--api-key`.
         path: A file with one key per line; empty lines and lines that begin with `#` are ignored.
         environment: May have `AIOMLC_API_KEY`, and `AIOMLC_API_KEYS` with keys between commas.
 

@@ -43,13 +43,6 @@ async def send_events(
     engine merges the request's tokens and then pauses it, so that a slow client costs a bounded
     amount of memory. In silence, comments keep the connection alive.
 
-    Args:
-        chunks: The stream of the request.
-        encoder: Encodes them.
-        send: Sends a message of the response.
-        options: The options of the application.
-        tasks: Runs what watches the response.
-
     Raises:
         AiomlcError: If the request fails before the response has begun.
     """

@@ -27,8 +27,6 @@ async def serve(app: Application, settings: ServerSettings, bound: socket.socket
     The first signal drains the application; a second one ends the process at once.
 
     Args:
-        app: The application.
-        settings: The settings of the server.
         bound: The socket of `settings.listen`, which is closed at the end.
     """
     run = _runner(settings.server)

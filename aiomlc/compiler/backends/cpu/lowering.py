@@ -105,12 +105,6 @@ class _Lowering(Mutator):
 
 
 def lower_to_cpu(graph: Graph, quantization: Quantization, cache: KVCache | None = None) -> Graph:
-    """Return the graph with every layer replaced by kernel calls, and every matrix by packed bytes.
-
-    Args:
-        graph: A decoder or an encoder.
-        quantization: The formats of the matrices.
-        cache: The KV cache of a decoder.
-    """
+    """Return the graph with kernel calls as layers, and packed bytes as matrices."""
     lowered: Graph = _Lowering(quantization, cache).visit("", graph)
     return lowered
