@@ -68,6 +68,14 @@ def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> Compile
     quantization = facts.quantization
     model, backend = _with_window(facts.config, config), backend_of(device)
     backend.check(model, quantization, config.kv_cache_dtype)
+    if config.speculative_mode != "disable" and not backend.is_batch_invariant:
+        raise BadRequestError(
+            f"device {backend.name!r}: speculative_mode must be 'disable', got "
+            f"{config.speculative_mode!r}: the logits of a token depend on the others in its pass, "
+            "so drafts would change completions; use device 'cpu'",
+            param="speculative_mode",
+        )
+
     return CompileJob(
         config=model,
         quantization=quantization.name,

@@ -11,7 +11,6 @@ import pytest
 from anyio import CancelScope, create_task_group, fail_after, lowlevel
 
 from aiomlc import AsyncMLCEngine, BadRequestError, CompileError, EngineConfig, MLCEngine
-from aiomlc.compiler import backend_of
 from aiomlc.runtime.native.model import NativeModel
 from tests.model.families.test_logits import logits_of, reference
 from tests.model.make_reference import PROMPT
@@ -213,6 +212,12 @@ def test_the_bundled_model_has_the_native_answers(model_cache: Path) -> None:
         ("llama", {"kv_cache_dtype": "int8"}, "kv_cache_dtype must not be int8", "kv_cache_dtype"),
         ("mistral_window", {}, "sliding windows, .* are not supported", "model"),
         ("mixtral", {"quantization": "q4f16_1"}, "quantized experts are not supported", "model"),
+        (
+            "llama",
+            {"speculative_mode": "prompt_lookup"},
+            "speculative_mode must be 'disable', got 'prompt_lookup'",
+            "speculative_mode",
+        ),
         ("phi3_long", {}, "positions of the kind longrope are not supported", "model"),
     ],
 )
@@ -245,8 +250,3 @@ def test_a_machine_without_a_c_compiler_is_named(
     config = EngineConfig(quantization="q0f32", num_threads=2)
     with pytest.raises(CompileError, match="needs a C compiler: install gcc or clang"):
         MLCEngine(tiny_directory("llama"), device=DEVICE, engine_config=config)
-
-
-def test_only_the_native_back_end_promises_bits() -> None:
-    assert backend_of("auto").is_batch_invariant
-    assert not backend_of(DEVICE).is_batch_invariant
