@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "options/engine_error.h"
 #include "speculation/model_drafter.h"
@@ -16,6 +17,7 @@ std::unique_ptr<Drafter> CreateDrafter(const Model& model, const EngineOptions& 
   if (options.speculative_mode == SpeculativeMode::kPromptLookup) {
     return std::make_unique<PromptLookup>();
   }
+  if (options.speculative_mode == SpeculativeMode::kCustom) return options.create_drafter(model);
   Model* draft_model = options.draft_model;
   if (draft_model == nullptr) {
     throw EngineError(ErrorKind::kBadRequest, "small_draft needs an additional model, got none");
@@ -53,7 +55,9 @@ std::unique_ptr<Speculation> CreateSpeculation(const Model& model, const EngineO
                       "draft_length must be >= 0, got " + std::to_string(options.draft_length));
   }
   if (options.speculative_mode == SpeculativeMode::kDisable) return nullptr;
-  return std::make_unique<Speculation>(CreateDrafter(model, options), options.draft_length);
+  std::unique_ptr<Drafter> drafter = CreateDrafter(model, options);
+  RequireHiddenLayers(drafter->hidden_layers(), model.hidden_layers());
+  return std::make_unique<Speculation>(std::move(drafter), options.draft_length);
 }
 
 }  // namespace aiomlc

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 
 #include "model/model.h"
 #include "sequence/deadline_queue.h"
@@ -38,6 +39,8 @@ struct EngineOptions {
   int64_t draft_length = 0;
   /*! \brief The draft model of kSmallDraft. Not owned; must outlive the engine. */
   Model* draft_model = nullptr;
+  /*! \brief Creates the drafter of kCustom, for the target model. */
+  std::function<std::unique_ptr<Drafter>(const Model&)> create_drafter = nullptr;
 };
 
 /*!
@@ -56,6 +59,7 @@ int64_t MaxLiveSequences(const Model& model, const EngineOptions& options);
  * \return The proposer of draft tokens; null if speculative decoding is disabled.
  * \throws EngineError kBadRequest if the draft length is negative, or if the draft model is missing
  *     or has a vocabulary of another size.
+ * \throws HiddenLayerError if the model does not return the hidden states that the drafter reads.
  */
 std::unique_ptr<Speculation> CreateSpeculation(const Model& model, const EngineOptions& options);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -170,7 +171,28 @@ const float* Stepper::Forward(const StepPlan& plan) {
     input.token_ids.insert(input.token_ids.end(), draft, draft + num_draft);
     for (int32_t i = 0; i <= num_draft; ++i) input.logit_positions.push_back(last + i);
   }
-  return context_.model->Forward(input);
+  if (context_.speculation == nullptr || context_.speculation->hidden_layers().empty()) {
+    return context_.model->Forward(input).logits;
+  }
+  return ForwardForDrafter(plan, std::move(input));
+}
+
+const float* Stepper::ForwardForDrafter(const StepPlan& plan, ForwardInput input) {
+  TargetPass pass;
+  int64_t offset = 0;
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const Sequence* const sequence = plan.rows[i].sequence;
+    const int64_t num_tokens = input.append_lengths[i];
+    pass.rows.push_back({sequence->id, sequence, sequence->num_computed, num_tokens, offset});
+    offset += num_tokens;
+  }
+  input.hidden.layers = context_.speculation->hidden_layers();
+  input.hidden.positions.resize(input.token_ids.size());
+  std::iota(input.hidden.positions.begin(), input.hidden.positions.end(), 0);
+  pass.output = context_.model->Forward(input);
+  const float* const logits = pass.output.logits;
+  context_.speculation->OnForward(std::move(pass));
+  return logits;
 }
 
 std::vector<std::string> Stepper::TakeNotices() {

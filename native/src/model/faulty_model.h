@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/model.h"
@@ -74,9 +75,11 @@ class FaultyModel final : public Model {
   int64_t max_batch_size() const final { return model_->max_batch_size(); }
   int64_t prefill_chunk_size() const final { return model_->prefill_chunk_size(); }
   int64_t embedded_row_size() const final { return model_->embedded_row_size(); }
+  std::span<const HiddenLayer> hidden_layers() const final { return model_->hidden_layers(); }
+  int64_t hidden_size() const final { return model_->hidden_size(); }
   SequenceState& state() final { return state_; }
   const SequenceState& state() const final { return state_; }
-  const float* Forward(const ForwardInput& input) final;
+  ForwardOutput Forward(const ForwardInput& input) final;
 
  private:
   Model* const model_;

@@ -6,8 +6,10 @@
 #define AIOMLC_MODEL_MODEL_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "model/hidden_states.h"
 #include "model/sequence_state.h"
 
 namespace aiomlc {
@@ -38,6 +40,15 @@ struct ForwardInput {
    * The list may be empty.
    */
   std::vector<int32_t> logit_positions;
+  HiddenRequest hidden;
+};
+
+/*! \brief The results of a forward pass, valid until the next one. */
+struct ForwardOutput {
+  /*! \brief float32[logit_positions.size(), vocab_size()]. */
+  const float* logits = nullptr;
+  /*! \brief Of each requested layer: float32[hidden.positions.size(), hidden_size()]. */
+  std::vector<const float*> hidden;
 };
 
 /*!
@@ -59,21 +70,26 @@ class Model {
   virtual int64_t prefill_chunk_size() const = 0;
   /*! \brief The floats of an embedded row; 0 if the model takes no embedded rows. */
   virtual int64_t embedded_row_size() const = 0;
+  /*! \brief The layers whose hidden states `Forward` can return, in ascending order. */
+  virtual std::span<const HiddenLayer> hidden_layers() const = 0;
+  /*! \brief The floats of a hidden state; 0 if `hidden_layers` is empty. */
+  virtual int64_t hidden_size() const = 0;
 
   /*! \brief The sequences, and what the model keeps of their computed tokens. */
   virtual SequenceState& state() = 0;
   virtual const SequenceState& state() const = 0;
 
   /*!
-   * \brief Append the tokens of every row, and compute the logits at `logit_positions`.
+   * \brief Append the tokens of every row, and compute the logits at `logit_positions` and the
+   * requested hidden states.
    *
    * The costs of the rows together, with what they share counted once per row, fit in the total of
    * the state.
    *
-   * \return float32[logit_positions.size(), vocab_size()], valid until the next call.
+   * \throws HiddenLayerError if the model cannot return a requested layer; nothing is appended.
    * \throws std::exception if the pass failed; afterwards the engine only removes sequences.
    */
-  virtual const float* Forward(const ForwardInput& input) = 0;
+  virtual ForwardOutput Forward(const ForwardInput& input) = 0;
 };
 
 }  // namespace aiomlc

@@ -33,7 +33,8 @@ TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, M
       reshape_(ffi::Function::GetGlobalRequired("vm.builtin.reshape")),
       state_(shape_, RequireFunction(vm_, "create_tir_paged_kv_cache"), &huge_pages_) {}
 
-const float* TvmModel::Forward(const ForwardInput& input) {
+ForwardOutput TvmModel::Forward(const ForwardInput& input) {
+  RequireHiddenLayers(input.hidden.layers, hidden_layers());
   ThreadPool::Scope scope(pool_);
   HugePages::Scope huge_pages_scope(huge_pages_);
   const int64_t num_tokens = static_cast<int64_t>(input.token_ids.size());
@@ -56,7 +57,7 @@ const float* TvmModel::Forward(const ForwardInput& input) {
   logits_ = reshape_(logits_, ffi::Shape{static_cast<int64_t>(input.logit_positions.size()),
                                          shape_.vocab_size})
                 .cast<ffi::Tensor>();
-  return static_cast<const float*>(logits_.data_ptr());
+  return {.logits = static_cast<const float*>(logits_.data_ptr()), .hidden = {}};
 }
 
 }  // namespace aiomlc

@@ -9,6 +9,7 @@
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <cstdint>
+#include <span>
 
 #include "model/model.h"
 #include "model/paged_kv_state.h"
@@ -40,9 +41,12 @@ class TvmModel final : public Model {
   int64_t prefill_chunk_size() const final { return shape_.prefill_chunk_size; }
   /*! \brief Its libraries embed token ids only. */
   int64_t embedded_row_size() const final { return 0; }
+  /*! \brief Its libraries return logits only. */
+  std::span<const HiddenLayer> hidden_layers() const final { return {}; }
+  int64_t hidden_size() const final { return 0; }
   PagedKVState& state() final { return state_; }
   const PagedKVState& state() const final { return state_; }
-  const float* Forward(const ForwardInput& input) final;
+  ForwardOutput Forward(const ForwardInput& input) final;
 
   /*! \brief The result of the last `Forward`, float32[rows, vocab_size]; empty before the first. */
   tvm::ffi::Tensor logits() const { return logits_; }

@@ -13,7 +13,8 @@ ModelDrafter::ModelDrafter(Model* model, int64_t step_token_budget)
       state_(model->state()),
       budget_(state_.total()) {}
 
-std::vector<int64_t> ModelDrafter::Propose(const std::vector<DraftRequest>& requests) {
+std::vector<int64_t> ModelDrafter::Propose(const std::vector<DraftRequest>& requests,
+                                           const TargetPass& /*pass*/) {
   std::vector<Row> rows = PlanRows(requests);
   if (rows.empty()) return {};
   rows = SampleDrafts(Prefill(std::move(rows)));
@@ -106,7 +107,7 @@ std::vector<ModelDrafter::Row> ModelDrafter::Prefill(std::vector<Row> rows) {
     }
     state.num_tokens += row.num_missing;
   }
-  logits_ = model_->Forward(input);
+  logits_ = model_->Forward(input).logits;
   std::erase_if(rows, [](const Row& row) { return row.depth == 0; });
   return rows;
 }
@@ -121,7 +122,7 @@ void ModelDrafter::Decode(const std::vector<Row>& rows) {
     input.token_ids.push_back(token_id);
     cache_states_.at(row.sequence->id).draft_ids.push_back(token_id);
   }
-  logits_ = model_->Forward(input);
+  logits_ = model_->Forward(input).logits;
 }
 
 std::vector<ModelDrafter::Row> ModelDrafter::SampleDrafts(std::vector<Row> rows) {

@@ -36,7 +36,8 @@ class ModelDrafter final : public Drafter {
    */
   ModelDrafter(Model* model, int64_t step_token_budget);
 
-  std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) final;
+  std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests,
+                               const TargetPass& pass) final;
   /*! \brief Each draft token costs a forward pass, and a rejected one predicts little. */
   DraftPolicy policy() const final { return {.max_depth = 6, .first_pause = 0}; }
   void Remove(int64_t sequence_id) final;

@@ -2,7 +2,8 @@
 
 namespace aiomlc {
 
-std::vector<int64_t> PromptLookup::Propose(const std::vector<DraftRequest>& requests) {
+std::vector<int64_t> PromptLookup::Propose(const std::vector<DraftRequest>& requests,
+                                           const TargetPass& /*pass*/) {
   for (const auto& [sequence, max_tokens] : requests) {
     const std::vector<int32_t>& tokens = sequence->token_ids;
     Indexes& indexes = indexes_[sequence->id];

@@ -17,7 +17,8 @@ namespace aiomlc {
 /*! \brief A drafter without a model. Drafts copy the tokens after an earlier occurrence. */
 class PromptLookup final : public Drafter {
  public:
-  std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) final;
+  std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests,
+                               const TargetPass& pass) final;
   /*! \brief Drafts are free, and rejections come in runs. */
   DraftPolicy policy() const final { return {.max_depth = 12, .first_pause = 4}; }
   void Remove(int64_t sequence_id) final { indexes_.erase(sequence_id); }

@@ -26,9 +26,10 @@ int64_t Speculation::Propose(const std::vector<Sequence*>& running, int64_t toke
   for (Sequence* sequence : running) sequence->draft_ids.clear();
   if (drafter_ == nullptr) return 0;
   const std::vector<DraftRequest> requests = CreateRequests(running, token_budget);
-  if (requests.empty()) return 0;
+  const TargetPass pass = std::exchange(last_pass_, {});
+  if (requests.empty() && pass.rows.empty()) return 0;
   RunOrDisable([&] {
-    for (int64_t sequence_id : drafter_->Propose(requests)) {
+    for (int64_t sequence_id : drafter_->Propose(requests, pass)) {
       failures_.push_back({sequence_id, "the draft model's logits are not finite"});
       disabled_.insert(sequence_id);
       drafter_->Remove(sequence_id);
@@ -90,6 +91,8 @@ void Speculation::Remove(int64_t sequence_id) {
 
 void Speculation::Evict(int64_t sequence_id) {
   depths_.erase(sequence_id);
+  std::erase_if(last_pass_.rows,
+                [=](const TargetRow& row) { return row.sequence_id == sequence_id; });
   if (drafter_ != nullptr) RunOrDisable([&] { drafter_->Remove(sequence_id); });
 }
 
@@ -98,6 +101,8 @@ void Speculation::Disable(const std::string& cause) {
   failures_.push_back({-1, cause});
   drafter_->Clear();
   drafter_.reset();
+  hidden_layers_.clear();
+  last_pass_ = {};
   depths_.clear();
   disabled_.clear();
 }

@@ -19,7 +19,7 @@
 namespace aiomlc {
 
 /*! \brief The source of drafts. */
-enum class SpeculativeMode { kDisable, kPromptLookup, kSmallDraft };
+enum class SpeculativeMode { kDisable, kPromptLookup, kSmallDraft, kCustom };
 
 /*! \brief A sequence for which drafting is disabled, and the cause. */
 struct DraftFailure {
@@ -37,7 +37,15 @@ class Speculation {
  public:
   /*! \param draft_length The tokens of every draft; 0 adapts them for each sequence. */
   Speculation(std::unique_ptr<Drafter> drafter, int64_t draft_length)
-      : drafter_(std::move(drafter)), draft_length_(draft_length) {}
+      : drafter_(std::move(drafter)),
+        draft_length_(draft_length),
+        hidden_layers_(drafter_->hidden_layers()) {}
+
+  /*! \brief The layers whose hidden states `OnForward` needs; empty once drafting is disabled. */
+  const std::vector<HiddenLayer>& hidden_layers() const { return hidden_layers_; }
+
+  /*! \brief Keep a pass of the target model for the next proposal. */
+  void OnForward(TargetPass pass) { last_pass_ = std::move(pass); }
 
   /*!
    * \brief Propose drafts for the decoding sequences of the next step.
@@ -84,6 +92,8 @@ class Speculation {
   /*! \brief Null once drafting is disabled. */
   std::unique_ptr<Drafter> drafter_;
   int64_t draft_length_;
+  std::vector<HiddenLayer> hidden_layers_;
+  TargetPass last_pass_;
   std::unordered_map<int64_t, DraftDepth> depths_;
   /*! \brief Sequences for which drafting is disabled. */
   std::unordered_set<int64_t> disabled_;

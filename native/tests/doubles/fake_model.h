@@ -16,12 +16,14 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "model/model.h"
+#include "tests/doubles/hidden_bits.h"
 
 namespace aiomlc {
 
@@ -44,6 +46,7 @@ class FakeModel final : public Model, public SequenceState {
     int64_t max_batch_size = 8;
     int64_t prefill_chunk_size = 16;
     int64_t embedded_row_size = 0;
+    std::vector<HiddenLayer> hidden_layers = {};
   };
 
   explicit FakeModel(Sizes sizes) : sizes_(sizes), logit_function_(HashedLogits) {}
@@ -53,6 +56,8 @@ class FakeModel final : public Model, public SequenceState {
   int64_t max_batch_size() const final { return sizes_.max_batch_size; }
   int64_t prefill_chunk_size() const final { return sizes_.prefill_chunk_size; }
   int64_t embedded_row_size() const final { return sizes_.embedded_row_size; }
+  std::span<const HiddenLayer> hidden_layers() const final { return sizes_.hidden_layers; }
+  int64_t hidden_size() const final { return sizes_.hidden_layers.empty() ? 0 : HiddenBits::kSize; }
   int64_t num_pages() const { return sizes_.num_pages; }
 
   SequenceState& state() final { return *this; }
@@ -70,11 +75,23 @@ class FakeModel final : public Model, public SequenceState {
     return static_cast<size_t>(end - begin) * sizeof(int32_t);
   }
 
+  /*! \return A hash of all tokens and their order, whose bits are the hidden state. */
+  static uint64_t HashOf(const Tokens& tokens) {
+    uint64_t hash = 0x243f6a8885a308d3u;
+    for (int32_t token : tokens) hash = NextHash(hash, token);
+    return hash;
+  }
+  static uint64_t NextHash(uint64_t hash, int32_t token) {
+    return (hash ^ static_cast<uint64_t>(token)) * 0x100000001b3u + 1;
+  }
+
   /*! \brief Compute pseudorandom logits that depend on all tokens and their order. */
   static void HashedLogits(const Tokens& tokens, std::vector<float>* logits) {
-    uint64_t state = 0x243f6a8885a308d3u;
-    for (int32_t token : tokens)
-      state = (state ^ static_cast<uint64_t>(token)) * 0x100000001b3u + 1;
+    Head(HashOf(tokens), logits);
+  }
+
+  /*! \brief Compute the pseudorandom logits of a hidden state with these bits. */
+  static void Head(uint64_t state, std::vector<float>* logits) {
     for (float& logit : *logits) {
       state = state * 6364136223846793005u + 1442695040888963407u;
       logit = static_cast<float>(state >> 40) * 0x1p-22f;
@@ -141,11 +158,13 @@ class FakeModel final : public Model, public SequenceState {
     sequence.pages.resize(static_cast<size_t>(PagesFor(sequence.tokens.size())));
   }
 
-  const float* Forward(const ForwardInput& input) final {
+  ForwardOutput Forward(const ForwardInput& input) final {
     if (forward_hook_) forward_hook_();
     if (static_cast<int64_t>(forwards_.size()) == throw_at_)
       throw std::runtime_error("forward failed");
     CheckInput(input);
+    RequireHiddenLayers(input.hidden.layers, hidden_layers());
+    hidden_.Begin(input);
     forwards_.push_back(input);
     logits_.clear();
     size_t end = 0;
@@ -160,6 +179,9 @@ class FakeModel final : public Model, public SequenceState {
                                static_cast<int32_t>(index))) {
           AppendLogits(tokens);
         }
+        if (!input.hidden.layers.empty()) {
+          hidden_.Append(static_cast<int32_t>(index), HashOf(tokens));
+        }
       }
       Check(static_cast<int64_t>(tokens.size()) <= sizes_.context_window,
             "a sequence exceeds the context window");
@@ -167,7 +189,7 @@ class FakeModel final : public Model, public SequenceState {
     }
     Check(logits_.size() == input.logit_positions.size() * static_cast<size_t>(sizes_.vocab_size),
           "a logit position is duplicate or out of range");
-    return logits_.data();
+    return {logits_.data(), hidden_.data()};
   }
 
   void Export(int64_t id, int64_t begin, int64_t end, std::byte* data) const final {
@@ -294,6 +316,7 @@ class FakeModel final : public Model, public SequenceState {
   int64_t pages_in_use_ = 0;
   std::map<int64_t, CachedSequence> sequences_;
   std::vector<float> logits_;
+  HiddenBits hidden_;
   std::vector<ForwardInput> forwards_;
 };
 

@@ -10,10 +10,12 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
 #include "model/model.h"
+#include "tests/doubles/hidden_bits.h"
 
 namespace aiomlc {
 
@@ -36,6 +38,7 @@ class RecurrentModel final : public Model, public SequenceState {
     int64_t num_pages = 64;
     int64_t max_batch_size = 8;
     int64_t prefill_chunk_size = 16;
+    std::vector<HiddenLayer> hidden_layers = {};
   };
 
   explicit RecurrentModel(Sizes sizes) : sizes_(sizes) {}
@@ -45,6 +48,8 @@ class RecurrentModel final : public Model, public SequenceState {
   int64_t max_batch_size() const final { return sizes_.max_batch_size; }
   int64_t embedded_row_size() const final { return 0; }
   int64_t prefill_chunk_size() const final { return sizes_.prefill_chunk_size; }
+  std::span<const HiddenLayer> hidden_layers() const final { return sizes_.hidden_layers; }
+  int64_t hidden_size() const final { return sizes_.hidden_layers.empty() ? 0 : HiddenBits::kSize; }
   SequenceState& state() final { return *this; }
   const SequenceState& state() const final { return *this; }
 
@@ -106,7 +111,9 @@ class RecurrentModel final : public Model, public SequenceState {
     CheckUse();
   }
 
-  const float* Forward(const ForwardInput& input) final {
+  ForwardOutput Forward(const ForwardInput& input) final {
+    RequireHiddenLayers(input.hidden.layers, hidden_layers());
+    hidden_.Begin(input);
     Check(static_cast<int64_t>(input.sequence_ids.size()) <= sizes_.max_batch_size,
           "too many rows");
     Check(static_cast<int64_t>(input.token_ids.size()) <= sizes_.prefill_chunk_size,
@@ -123,11 +130,12 @@ class RecurrentModel final : public Model, public SequenceState {
                                static_cast<int32_t>(index))) {
           AppendLogits(sequence.state);
         }
+        hidden_.Append(static_cast<int32_t>(index), sequence.state.all);
       }
       Check(sequence.length <= sizes_.context_window, "a sequence exceeds the context window");
     }
     CheckUse();
-    return logits_.data();
+    return {logits_.data(), hidden_.data()};
   }
 
   /*! \brief The resources of all sequences. */
@@ -199,6 +207,7 @@ class RecurrentModel final : public Model, public SequenceState {
   int64_t num_rewinds_ = 0;
   int64_t num_computed_ = 0;
   std::vector<float> logits_;
+  HiddenBits hidden_;
 };
 
 }  // namespace aiomlc

@@ -32,7 +32,8 @@ Vocabulary Letters() { return LetterVocabulary(26, {}); }
 /*! \brief Proposes the maximum number of zeros. */
 class ZeroDrafter final : public Drafter {
  public:
-  std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) final {
+  std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests,
+                               const TargetPass& /*pass*/) final {
     for (const auto& [sequence, max_tokens] : requests) {
       sequence->draft_ids.assign(static_cast<size_t>(max_tokens), 0);
     }

@@ -28,7 +28,7 @@ class ModelDrafterTest : public ::testing::Test {
 
   static Tokens Draft(ModelDrafter* drafter, Sequence* sequence, int64_t max_tokens) {
     sequence->draft_ids.clear();
-    drafter->Propose({{sequence, max_tokens}});
+    drafter->Propose({{sequence, max_tokens}}, {});
     return sequence->draft_ids;
   }
 

@@ -51,7 +51,7 @@ class PromptLookupTest : public ::testing::Test {
     options.seed = 0;
     Sequence sequence(std::move(tokens), options, 100, &vocabulary_);
     PromptLookup lookup;
-    lookup.Propose({{&sequence, max_tokens}});
+    lookup.Propose({{&sequence, max_tokens}}, {});
     return sequence.draft_ids;
   }
   Vocabulary vocabulary_;
