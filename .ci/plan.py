@@ -51,7 +51,7 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
 # Paths, and the folders whose tests all run.
 WHOLE: tuple[tuple[str, str], ...] = (
     (
-        r"^aiomlc/(compiler|models|weights|gguf)/|^native/src/(kernels|model)/",
+        r"^aiomlc/(compiler|models|weights|gguf)/|^native/src/(kernels|model|ffi/cpu)/",
         "tests/model/families",
     ),
     (r"^aiomlc/weights/|^native/src/weights/", "tests/model/weights"),

@@ -94,6 +94,11 @@ def test_every_change_runs_what_make_test_runs(
         ("native/src/engine/stepper.cc", {"soak-thread"}, {"HALVES": "engine"}),
         ("native/tests/engine/engine_test.cc", {"native-sanitize"}, {"HALVES": "engine"}),
         ("native/src/ffi/core.cc", {"soak-address"}, {}),
+        (
+            "native/src/ffi/cpu/kernels.cc",
+            {"soak-address"},
+            {"PYTEST_ARGS": "--whole tests/model/families"},
+        ),
         ("pyproject.toml", {"wheel", "frameworks"}, {}),
         ("packaging/smoke_test.sh", {"wheel", "frameworks"}, {}),
         ("aiomlc/gguf/reader.py", {"mutations-sanitize"}, {}),

@@ -68,7 +68,7 @@ struct PageSegments {
  * row. The call to `AddNewTokens` or `AddPages` that completes the last history then computes the
  * attention of all rows and writes it to the output of the first call. Later calls to `AddPages`
  * add nothing, and `CheckMerge` and `CheckAppend` only check the order of the calls: there are no
- * partial results to merge. The figure at the top of ffi/kv_cache.cc shows the order.
+ * partial results to merge. The figure at the top of ffi/cpu/kv_cache.cc shows the order.
  *
  * The tensors of all calls must stay alive until the computing call returns; TVM keeps them alive.
  * Every method throws std::logic_error and resets the state if the calls arrive in an order, or

@@ -1,5 +1,5 @@
 /*!
- * \file ffi/experts.cc
+ * \file ffi/cpu/experts.cc
  * \brief The mixture-of-experts kernel as FFI globals for compiled libraries. Outputs come last.
  */
 #include "kernels/moe/experts.h"
@@ -7,7 +7,7 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
-#include "ffi/matrix_arguments.h"
+#include "ffi/cpu/matrix_arguments.h"
 #include "ffi/tensor_arguments.h"
 
 namespace aiomlc {

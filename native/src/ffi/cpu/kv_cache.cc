@@ -1,5 +1,5 @@
 /*!
- * \file ffi/kv_cache.cc
+ * \file ffi/cpu/kv_cache.cc
  * \brief The kernels that TVM's paged KV cache calls, with the signatures that TVM expects.
  *
  * Except for the copies of pages and slots, TVM calls them in this order, once per layer and step.

@@ -1,5 +1,5 @@
 /*!
- * \file ffi/kernels.cc
+ * \file ffi/cpu/kernels.cc
  * \brief The kernels as FFI globals for compiled libraries. Outputs come last.
  */
 #include <tvm/ffi/reflection/registry.h>
@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "ffi/matrix_arguments.h"
+#include "ffi/cpu/matrix_arguments.h"
 #include "ffi/tensor_arguments.h"
 #include "kernels/attention/packed_attention.h"
 #include "kernels/elementwise/elementwise.h"

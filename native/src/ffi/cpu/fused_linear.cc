@@ -1,5 +1,5 @@
 /*!
- * \file ffi/fused_linear.cc
+ * \file ffi/cpu/fused_linear.cc
  * \brief The fused linear kernels as FFI globals for compiled libraries. Outputs come last.
  */
 #include "kernels/linear/fused_linear.h"
@@ -7,7 +7,7 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
-#include "ffi/matrix_arguments.h"
+#include "ffi/cpu/matrix_arguments.h"
 #include "ffi/tensor_arguments.h"
 #include "kernels/linear/linear.h"
 

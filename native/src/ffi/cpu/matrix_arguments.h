@@ -1,9 +1,9 @@
 /*!
- * \file ffi/matrix_arguments.h
+ * \file ffi/cpu/matrix_arguments.h
  * \brief The formats of matrices as arguments of FFI functions.
  */
-#ifndef AIOMLC_FFI_MATRIX_ARGUMENTS_H_
-#define AIOMLC_FFI_MATRIX_ARGUMENTS_H_
+#ifndef AIOMLC_FFI_CPU_MATRIX_ARGUMENTS_H_
+#define AIOMLC_FFI_CPU_MATRIX_ARGUMENTS_H_
 
 #include <tvm/ffi/tvm_ffi.h>
 
@@ -88,4 +88,4 @@ class LayoutArgument {
 
 }  // namespace aiomlc
 
-#endif  // AIOMLC_FFI_MATRIX_ARGUMENTS_H_
+#endif  // AIOMLC_FFI_CPU_MATRIX_ARGUMENTS_H_
