@@ -132,6 +132,11 @@ void Stepper::ApplySequenceChanges(const StepPlan& plan) {
   fork_if(takes_resources);
   for (const auto& [sequence, prefix] : plan.admitted) {
     if (prefix.num_tokens == 0) state.Add(sequence->cache_id);
+    // What one sequence has in common with another, the next ones will have, too. A conversation
+    // goes on where a prompt ends, but for the tokens with which the template begins an answer.
+    constexpr int64_t kAnswerBegin = 8;
+    state.Keep(sequence->cache_id, prefix.num_common, Mark::kBranch);
+    state.Keep(sequence->cache_id, sequence->num_prompt_tokens - kAnswerBegin, Mark::kPromptEnd);
   }
 }
 
@@ -170,6 +175,9 @@ const float* Stepper::Forward(const StepPlan& plan) {
     input.append_lengths.back() += num_draft;
     input.token_ids.insert(input.token_ids.end(), draft, draft + num_draft);
     for (int32_t i = 0; i <= num_draft; ++i) input.logit_positions.push_back(last + i);
+    if (num_draft == 0) continue;
+    input.draft_lengths.resize(plan.rows.size());
+    input.draft_lengths[input.sequence_ids.size() - 1] = num_draft;
   }
   if (context_.speculation == nullptr || context_.speculation->hidden_layers().empty()) {
     return context_.model->Forward(input).logits;

@@ -23,6 +23,7 @@
 #include "ffi/records.h"
 #include "ffi/tensor_arguments.h"
 #include "model/faulty_model.h"
+#include "model/paged_kv_state.h"
 #include "model/tvm_model.h"
 
 namespace aiomlc {
@@ -99,7 +100,7 @@ auto TranslateErrors(Call call) -> decltype(call()) {
 ModelRef OpenModel(const ffi::Module& library, const ffi::Array<ffi::Tensor>& params,
                    const RecordRef<ModelShapeObj>& shape, int num_threads,
                    const ffi::Optional<RecordRef<FaultsObj>>& faults) {
-  auto model = std::make_unique<TvmModel>(library, params, *shape.get(), num_threads);
+  auto model = std::make_unique<TvmModel>(library, params, shape->ToNative(), num_threads);
   if (!faults.has_value()) return ModelRef(std::move(model), std::nullopt);
   const FaultsObj& record = *faults.value().get();
   if (record.allocation_fails_at_load) ThrowCacheAllocationError(*shape.get(), "injected fault");
@@ -194,7 +195,11 @@ ffi::Bytes ExportTokens(const ModelRef& model, int64_t sequence_id, int64_t begi
 
 /*! \brief Append tokens without an engine. \param data What `ExportTokens` returned. */
 void ImportTokens(const ModelRef& model, int64_t sequence_id, const ffi::Bytes& data) {
-  const auto count = static_cast<int64_t>(data.size() / model->model->state().token_bytes());
+  // A recurrent state is exported with the tokens.
+  const SequenceState& state = model->model->state();
+  const size_t fixed = state.ExportBytes(0, 0);
+  const auto count =
+      static_cast<int64_t>((data.size() - fixed) / (state.ExportBytes(0, 1) - fixed));
   model->model->state().Import(sequence_id, count, reinterpret_cast<const std::byte*>(data.data()));
 }
 

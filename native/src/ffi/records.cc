@@ -168,7 +168,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_rw("num_query_heads", &ModelShape::num_query_heads)
       .def_rw("num_kv_heads", &ModelShape::num_kv_heads)
       .def_rw("kv_row_size", &ModelShape::kv_row_size)
-      .def_rw("kv_dtype", &ModelShape::kv_dtype);
+      .def_rw("kv_dtype", &ModelShape::kv_dtype)
+      .def_rw("recurrent_sizes", &ModelShapeObj::recurrent_sizes_shape)
+      .def_rw("num_slots", &ModelShape::num_slots)
+      .def_rw("checkpoint_interval", &ModelShape::checkpoint_interval);
   refl::ObjectDef<FaultsObj>()
       .def(refl::init<>())
       .def_rw("fail_at_pass", &Faults::fail_at_pass)
@@ -195,6 +198,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_ro("num_paused", &Statistics::num_paused)
       .def_ro("total_pages", &Statistics::total_pages)
       .def_ro("free_pages", &Statistics::free_pages)
+      .def_ro("total_slots", &Statistics::total_slots)
+      .def_ro("free_slots", &Statistics::free_slots)
       .def_ro("num_recycling", &Statistics::num_recycling)
       .def_ro("num_pinned", &Statistics::num_pinned)
       .def_ro("prompt_tokens", &Statistics::prompt_tokens)

@@ -105,6 +105,14 @@ class EngineOptionsObj : public tvm::ffi::Object, public EngineOptions {
 /*! \brief The sizes of a model and of its KV cache. */
 class ModelShapeObj : public tvm::ffi::Object, public ModelShape {
  public:
+  tvm::ffi::Shape recurrent_sizes_shape;
+
+  ModelShape ToNative() const {
+    ModelShape shape = *this;
+    shape.recurrent_sizes.assign(recurrent_sizes_shape.begin(), recurrent_sizes_shape.end());
+    return shape;
+  }
+
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.ModelShape", ModelShapeObj, tvm::ffi::Object);
 };

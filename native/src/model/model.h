@@ -41,6 +41,11 @@ struct ForwardInput {
    */
   std::vector<int32_t> logit_positions;
   HiddenRequest hidden;
+  /*!
+   * \brief The number of drafts of each row, its last tokens, which `SequenceState::Rewind` may
+   * remove after the pass; empty if no row has drafts.
+   */
+  std::vector<int32_t> draft_lengths;
 };
 
 /*! \brief The results of a forward pass, valid until the next one. */

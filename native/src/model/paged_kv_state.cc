@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "kernels/attention/imported_rows.h"
 #include "model/virtual_machine.h"
@@ -13,6 +14,11 @@ namespace ffi = tvm::ffi;
 namespace {
 
 constexpr int64_t kPageSize = 16;
+
+template <typename Integer>
+ffi::Shape ToShape(const std::vector<Integer>& values) {
+  return ffi::Shape(values.begin(), values.end());
+}
 
 }  // namespace
 
@@ -66,6 +72,10 @@ void PagedKVState::Fork(int64_t source_id, int64_t sequence_id, int64_t num_toke
 void PagedKVState::Rewind(int64_t sequence_id, int64_t count) { pop_(cache_, sequence_id, count); }
 
 void PagedKVState::Remove(int64_t sequence_id) { remove_sequence_(cache_, sequence_id); }
+
+void PagedKVState::BeginForward(const ForwardInput& input) {
+  BeginForward(ToShape(input.sequence_ids), ToShape(input.append_lengths));
+}
 
 void PagedKVState::BeginForward(const ffi::Shape& sequence_ids, const ffi::Shape& append_lengths) {
   begin_forward_(cache_, sequence_ids, append_lengths);

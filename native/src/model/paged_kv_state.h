@@ -9,28 +9,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "model/sequence_state.h"
+#include "model/model_state.h"
 #include "platform/huge_pages.h"
 
 namespace aiomlc {
-
-/*! \brief The sizes that a model is opened with. */
-struct ModelShape {
-  int64_t vocab_size = 0;
-  int64_t context_window = 0;
-  int64_t max_batch_size = 0;
-  int64_t prefill_chunk_size = 0;
-  int64_t max_total_tokens = 0;
-  int64_t num_layers = 0;
-  int64_t num_query_heads = 0;
-  int64_t num_kv_heads = 0;
-  /*! \brief The stored elements of one head at one position, including the bytes of a scale. */
-  int64_t kv_row_size = 0;
-  std::string kv_dtype;
-};
 
 /*! \brief Throw a MemoryError: the KV cache cannot be allocated. */
 [[noreturn]] void ThrowCacheAllocationError(const ModelShape& shape, const char* cause);
@@ -40,7 +23,7 @@ struct ModelShape {
  *
  * Every token is a checkpoint. A fork copies the partially filled last page of its source.
  */
-class PagedKVState final : public SequenceState {
+class PagedKVState final : public ModelState {
  public:
   /*!
    * \param shape The sizes of the cache. Not owned; must outlive this object, like `huge_pages`.
@@ -69,15 +52,13 @@ class PagedKVState final : public SequenceState {
 
   /*! \brief The bytes of the keys and values of one token, in all layers. */
   size_t token_bytes() const;
-  /*! \brief Return the number of free pages according to TVM's KV cache. */
-  int64_t FreePages() const;
-  /*! \brief The object that the functions of the library take. */
-  const tvm::ffi::Any& cache() const { return cache_; }
-  /*! \brief Take pages for the tokens that the functions of the library append next. */
-  void BeginForward(const tvm::ffi::Shape& sequence_ids, const tvm::ffi::Shape& append_lengths);
-  void EndForward();
+  int64_t FreePages() const final;
+  const tvm::ffi::Any& cache() const final { return cache_; }
+  void BeginForward(const ForwardInput& input) final;
+  void EndForward() final;
 
  private:
+  void BeginForward(const tvm::ffi::Shape& sequence_ids, const tvm::ffi::Shape& append_lengths);
   /*! \return The bytes of the keys, or of the values, of one token in one layer. */
   size_t LayerTokenBytes() const;
 

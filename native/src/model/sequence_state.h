@@ -12,6 +12,9 @@
 
 namespace aiomlc {
 
+/*! \brief Why a fork at a position is likely. */
+enum class Mark { kBranch, kPromptEnd };
+
 /*!
  * \brief The state that a model keeps of computed tokens: a paged KV cache, a recurrent state, or
  * both.
@@ -37,9 +40,9 @@ class SequenceState {
   virtual Resources token_cost() const = 0;
 
   /*!
-   * \brief The distance of the checkpoints that every sequence has, at least 1: its multiples.
+   * \brief The distance of checkpoints, at least 1; they are at its multiples.
    *
-   * A sequence may have more of them, such as its end.
+   * A sequence may have others, such as its end, and may lack some: the older, the more.
    */
   virtual int64_t granularity() const = 0;
   /*!
@@ -52,6 +55,13 @@ class SequenceState {
    * A sequence that was rewound to a checkpoint may have fewer.
    */
   virtual int64_t Checkpoint(int64_t sequence_id, int64_t num_tokens) const = 0;
+
+  /*!
+   * \brief Keep the last checkpoint with at most `num_tokens` tokens, or have it when they are
+   * computed. The last one counts of each mark. A state with a checkpoint after each token has
+   * nothing to do.
+   */
+  virtual void Keep(int64_t /*sequence_id*/, int64_t /*num_tokens*/, Mark /*mark*/) {}
 
   /*! \brief Create an empty sequence. */
   virtual void Add(int64_t sequence_id) = 0;

@@ -1,25 +1,16 @@
 #include "model/tvm_model.h"
 
+#include <memory>
+#include <optional>
 #include <utility>
-#include <vector>
 
+#include "model/hybrid_state.h"
+#include "model/paged_kv_state.h"
 #include "model/virtual_machine.h"
 
 namespace aiomlc {
 
 namespace ffi = tvm::ffi;
-
-namespace {
-
-ffi::Shape ToShape(const std::vector<int64_t>& values) {
-  return ffi::Shape(values.begin(), values.end());
-}
-
-ffi::Shape ToShape(const std::vector<int32_t>& values) {
-  return ffi::Shape(values.begin(), values.end());
-}
-
-}  // namespace
 
 TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, ModelShape shape,
                    int num_threads)
@@ -30,16 +21,26 @@ TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, M
       embed_(RequireFunction(vm_, "embed")),
       prefill_(RequireFunction(vm_, "batch_prefill")),
       decode_(RequireFunction(vm_, "batch_decode")),
-      reshape_(ffi::Function::GetGlobalRequired("vm.builtin.reshape")),
-      state_(shape_, RequireFunction(vm_, "create_tir_paged_kv_cache"), &huge_pages_) {}
+      reshape_(ffi::Function::GetGlobalRequired("vm.builtin.reshape")) {
+  const ffi::Function create_cache = RequireFunction(vm_, "create_tir_paged_kv_cache");
+  if (shape_.recurrent_sizes.empty()) {
+    state_ = std::make_unique<PagedKVState>(shape_, create_cache, &huge_pages_);
+    return;
+  }
+  auto state = std::make_unique<HybridState>(shape_, create_cache, &huge_pages_, &pool_);
+  recurrent_ = &state->memory();
+  state_ = std::move(state);
+}
 
 ForwardOutput TvmModel::Forward(const ForwardInput& input) {
   RequireHiddenLayers(input.hidden.layers, hidden_layers());
   ThreadPool::Scope scope(pool_);
   HugePages::Scope huge_pages_scope(huge_pages_);
+  std::optional<StateMemory::Scope> recurrent_scope;
+  if (recurrent_ != nullptr) recurrent_scope.emplace(*recurrent_);
   const int64_t num_tokens = static_cast<int64_t>(input.token_ids.size());
   const int64_t num_rows = static_cast<int64_t>(input.sequence_ids.size());
-  state_.BeginForward(ToShape(input.sequence_ids), ToShape(input.append_lengths));
+  state_->BeginForward(input);
   ffi::Tensor hidden = embed_(HostTensor(input.token_ids), params_).cast<ffi::Tensor>();
   const int64_t width = hidden.shape()[1];
   const bool only_decodes =
@@ -47,12 +48,12 @@ ForwardOutput TvmModel::Forward(const ForwardInput& input) {
   ffi::Any result;
   if (only_decodes) {
     hidden = reshape_(hidden, ffi::Shape{num_tokens, 1, width}).cast<ffi::Tensor>();
-    result = decode_(hidden, state_.cache(), params_);
+    result = decode_(hidden, state_->cache(), params_);
   } else {
     hidden = reshape_(hidden, ffi::Shape{1, num_tokens, width}).cast<ffi::Tensor>();
-    result = prefill_(hidden, HostTensor(input.logit_positions), state_.cache(), params_);
+    result = prefill_(hidden, HostTensor(input.logit_positions), state_->cache(), params_);
   }
-  state_.EndForward();
+  state_->EndForward();
   logits_ = result.cast<ffi::Array<ffi::Any>>()[0].cast<ffi::Tensor>();
   logits_ = reshape_(logits_, ffi::Shape{static_cast<int64_t>(input.logit_positions.size()),
                                          shape_.vocab_size})

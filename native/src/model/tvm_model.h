@@ -9,17 +9,20 @@
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
+#include "kernels/recurrent/state_memory.h"
 #include "model/model.h"
-#include "model/paged_kv_state.h"
+#include "model/model_state.h"
 #include "platform/huge_pages.h"
 #include "platform/thread_pool.h"
 
 namespace aiomlc {
 
 /*!
- * \brief Runs a compiled library in TVM's virtual machine over TVM's paged KV cache.
+ * \brief Runs a compiled library in TVM's virtual machine over TVM's paged KV cache, and over
+ * recurrent states if the model has such layers.
  *
  * TVM is called only through FFI globals and module functions, so only tvm-ffi's headers are
  * needed. Not thread-safe: the engine's step thread makes all calls.
@@ -44,8 +47,8 @@ class TvmModel final : public Model {
   /*! \brief Its libraries return logits only. */
   std::span<const HiddenLayer> hidden_layers() const final { return {}; }
   int64_t hidden_size() const final { return 0; }
-  PagedKVState& state() final { return state_; }
-  const PagedKVState& state() const final { return state_; }
+  ModelState& state() final { return *state_; }
+  const ModelState& state() const final { return *state_; }
   ForwardOutput Forward(const ForwardInput& input) final;
 
   /*! \brief The result of the last `Forward`, float32[rows, vocab_size]; empty before the first. */
@@ -58,7 +61,9 @@ class TvmModel final : public Model {
   tvm::ffi::Array<tvm::ffi::Tensor> params_;
   tvm::ffi::Module vm_;
   tvm::ffi::Function embed_, prefill_, decode_, reshape_;
-  PagedKVState state_;
+  std::unique_ptr<ModelState> state_;
+  /*! \brief Of the recurrent layers; null if there is none. */
+  StateMemory* recurrent_ = nullptr;
   tvm::ffi::Tensor logits_;
 };
 

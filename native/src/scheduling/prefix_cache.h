@@ -6,6 +6,7 @@
 #define AIOMLC_SCHEDULING_PREFIX_CACHE_H_
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <optional>
@@ -67,7 +68,11 @@ class PrefixCache {
   /*! \brief Remove an entry. \return Its resources; zero for a shared entry or an unknown id. */
   Resources Remove(int64_t id);
 
-  /*! \brief Find the longest prefix that `key` has in common with an entry. */
+  /*! \brief Find the longest prefix that `key` has in common with an entry, and can be used. */
+  PrefixMatch Find(const PrefixKey& key,
+                   const std::function<int64_t(int64_t, int64_t)>& usable) const {
+    return tree_.FindLongest(key, usable);
+  }
   PrefixMatch Find(const PrefixKey& key) const { return tree_.FindLongest(key); }
 
   /*! \brief Mark an entry as most recently used, so that it is evicted last. */

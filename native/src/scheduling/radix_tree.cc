@@ -57,10 +57,16 @@ struct RadixTree::Node {
 
   KeyRun keys() const { return {begin, tokens, pieces}; }
 
-  int64_t AnyId() const {
-    const Node* node = this;
-    while (node->ids.empty()) node = node->children.begin()->second.get();
-    return node->ids.front();
+  /*!
+   * \brief Call `visit(id)` for the sequences below, except those of one child, until it returns
+   * true. \return Whether it has.
+   */
+  template <typename Visit>
+  bool AnyOf(const Node* except, const Visit& visit) const {
+    return std::any_of(ids.begin(), ids.end(), visit) ||
+           std::any_of(children.begin(), children.end(), [&](const auto& child) {
+             return child.second.get() != except && child.second->AnyOf(nullptr, visit);
+           });
   }
 
   void AppendIds(std::vector<int64_t>* all) const {
@@ -172,7 +178,8 @@ void RadixTree::MergeWithOnlyChild(Node* node) {
   for (auto& [first, grandchild] : node->children) grandchild->parent = node;
 }
 
-PrefixMatch RadixTree::FindLongest(const PrefixKey& key) const {
+PrefixMatch RadixTree::FindLongest(const PrefixKey& key,
+                                   const std::function<int64_t(int64_t, int64_t)>& usable) const {
   const auto root = roots_.find(key.adapter);
   if (root == roots_.end()) return {};
   const Node* node = root->second.get();
@@ -185,8 +192,27 @@ PrefixMatch RadixTree::FindLongest(const PrefixKey& key) const {
     keys = keys.After(common);
     if (common < node->tokens.size()) break;
   }
-  if (keys.begin == 0) return {};
-  return {keys.begin, node->AnyId()};
+  PrefixMatch best{.num_common = keys.begin};
+  const Node* below = nullptr;
+  // The sequences that leave the path later have more in common.
+  for (int64_t common = keys.begin; best.num_tokens < common; common = node->keys().end()) {
+    node->AnyOf(below, [&](int64_t id) {
+      const int64_t num_tokens = usable(id, common);
+      if (num_tokens > best.num_tokens) {
+        best.num_tokens = num_tokens;
+        best.id = id;
+      }
+      return best.num_tokens == common;
+    });
+    below = node;
+    node = node->parent;
+    if (node == nullptr) break;
+  }
+  return best;
+}
+
+PrefixMatch RadixTree::FindLongest(const PrefixKey& key) const {
+  return FindLongest(key, [](int64_t /*id*/, int64_t num_common) { return num_common; });
 }
 
 std::vector<int64_t> RadixTree::PrefixesOf(int64_t id) const {

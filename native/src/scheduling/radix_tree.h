@@ -24,6 +24,8 @@ struct PrefixMatch {
   int64_t num_tokens = 0;
   /*! \brief A sequence that starts with these tokens; meaningless if num_tokens is 0. */
   int64_t id = -1;
+  /*! \brief The longest prefix that any sequence has, whether it can be used or not. */
+  int64_t num_common = 0;
 };
 
 /*!
@@ -55,6 +57,13 @@ class RadixTree {
   /*! \brief Remove a sequence that is in the tree. */
   void Remove(int64_t id);
 
+  /*!
+   * \brief Find the sequence with the longest prefix that can be used.
+   * \param usable Returns how many of the first `num_common` tokens of a sequence can be used.
+   * The first sequence of which all can be ends the search.
+   */
+  PrefixMatch FindLongest(const PrefixKey& key,
+                          const std::function<int64_t(int64_t, int64_t)>& usable) const;
   /*! \brief Find a sequence with the longest common prefix with `key`. */
   PrefixMatch FindLongest(const PrefixKey& key) const;
 

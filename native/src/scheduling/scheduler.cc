@@ -189,9 +189,8 @@ void Scheduler::PlanAdmissions(StepPlan* plan) const {
 }
 
 PrefixMatch Scheduler::FindPrefix(const PrefixKey& key) const {
-  PrefixMatch match = prefix_cache_.Find(key);
-  if (match.num_tokens > 0) match.num_tokens = state_->Checkpoint(match.id, match.num_tokens);
-  return match.num_tokens > 0 ? match : PrefixMatch();
+  return prefix_cache_.Find(
+      key, [this](int64_t id, int64_t num_tokens) { return state_->Checkpoint(id, num_tokens); });
 }
 
 bool Scheduler::ShouldWait(const Sequence& sequence, int64_t num_cached,

@@ -74,6 +74,31 @@ void CallLinear(const char* name, RowUse use, const TensorView& x, const TensorV
          args.Floats(out, "out", out_type), out_type, use);
 }
 
+GatedColumns ColumnsOf(const TensorArguments& args, const TensorView& projected, int64_t size) {
+  args.RequireShape(projected, "projected", {kAny, kAny});
+  args.Require(size > 0 && 2 * size <= projected.size(1), "the gate must have at most ",
+               projected.size(1) / 2, " columns, got ", size);
+  return {args.Data<float>(projected, "projected"), projected.size(0), projected.size(1), size};
+}
+
+void CallDropGate(TensorView projected, int64_t size, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.drop_gate");
+  const GatedColumns columns = ColumnsOf(args, projected, size);
+  args.RequireShape(out, "out", {columns.count, columns.width - size});
+  DropGate(ThreadPool::Current(), columns, args.Data<float>(out, "out"));
+}
+
+void CallSigmoidGate(TensorView x, TensorView projected, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.sigmoid_gate");
+  args.RequireShape(x, "x", {kAny, kAny});
+  const GatedColumns columns = ColumnsOf(args, projected, x.size(1));
+  args.RequireShape(x, "x", {columns.count, columns.size});
+  args.RequireShape(out, "out", {columns.count, columns.size});
+  const FloatType type = args.Type(x, "x");
+  SigmoidGate(ThreadPool::Current(), args.Floats(x, "x", type), type, columns,
+              args.Data<float>(out, "out"));
+}
+
 void CallRmsNorm(TensorView x, TensorView weight, double eps, TensorView out) {
   const TensorArguments args("aiomlc.cpu.rms_norm");
   const RowShape shape = RowsOf(args, x, "x");
@@ -294,6 +319,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.matrix_format_code",
            [](const ffi::String& name) { return MatrixFormatOf(name).Packed(); })
       .def("aiomlc.cpu.embed", CallEmbed)
+      .def("aiomlc.cpu.drop_gate", CallDropGate)
+      .def("aiomlc.cpu.sigmoid_gate", CallSigmoidGate)
       .def("aiomlc.cpu.rms_norm", CallRmsNorm)
       .def("aiomlc.cpu.add_rms_norm", CallAddRmsNorm)
       .def("aiomlc.cpu.packed_attention", CallPackedAttention)

@@ -240,6 +240,34 @@ void SiluMul(ThreadPool& pool, const float* gate_up, int64_t rows, int64_t size,
   GatedMul(pool, Activation::kSilu, gate_up, rows, size, out);
 }
 
+void DropGate(ThreadPool& pool, const GatedColumns& columns, float* out) {
+  const auto& [rows, count, width, size] = columns;
+  ForParts(pool, count, width,
+           [&, rows = rows, width = width, size = size](int64_t begin, int64_t end) {
+             for (int64_t row = begin; row < end; ++row) {
+               const float* const source = rows + row * width;
+               float* const target = out + row * (width - size);
+               std::copy_n(source, size, target);
+               std::copy_n(source + 2 * size, width - 2 * size, target + size);
+             }
+           });
+}
+
+void SigmoidGate(ThreadPool& pool, const void* x, FloatType type, const GatedColumns& columns,
+                 float* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  const int64_t size = columns.size;
+  // An exponential costs as much as tens of simple operations.
+  ForParts(pool, columns.count, 8 * size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const auto* const source =
+          static_cast<const std::byte*>(x) + row * size * static_cast<int64_t>(FloatBytes(type));
+      kernels.sigmoid_mul(source, type, columns.rows + row * columns.width + size, size,
+                          out + row * size);
+    }
+  });
+}
+
 void QkNorm(ThreadPool& pool, const HeadLayout& heads, QkSpan span, const float* qkv,
             const float* query_weight, const float* key_weight, float eps, int64_t rows, void* out,
             FloatType out_type) {

@@ -90,6 +90,21 @@ void GatedMul(ThreadPool& pool, Activation activation, const float* gate_up, int
 /*! \brief Compute `GatedMul` with SiLU. */
 void SiluMul(ThreadPool& pool, const float* gate_up, int64_t rows, int64_t size, float* out);
 
+/*! \brief Rows of a fused matrix product: queries, as many gates, then other columns. */
+struct GatedColumns {
+  const float* rows = nullptr;  //!< [count, width]
+  int64_t count = 0;
+  int64_t width = 0;
+  int64_t size = 0;  //!< Of the queries, and of the gates.
+};
+
+/*! \brief Copy all columns but those of the gates, to float32[count, width - size]. */
+void DropGate(ThreadPool& pool, const GatedColumns& columns, float* out);
+
+/*! \brief Compute out = x * sigmoid(gates) for [count, size] elements of `type`. */
+void SigmoidGate(ThreadPool& pool, const void* x, FloatType type, const GatedColumns& columns,
+                 float* out);
+
 /*! \brief The heads of one attention layer, in the order of a fused qkv row: q, k, v. */
 struct HeadLayout {
   int64_t num_query_heads = 0;

@@ -29,6 +29,8 @@ struct RowKernels {
   void (*gelu_tanh_mul)(const float* gate, const float* up, int64_t size, float* out);
   /*! \brief `Activation::kClampedSwiGlu`; `out` may be `gate`. */
   void (*clamped_swiglu)(const float* gate, const float* up, int64_t size, float* out);
+  /*! \brief x * sigmoid(gate) for x of `type`. */
+  void (*sigmoid_mul)(const void* x, FloatType type, const float* gate, int64_t size, float* out);
   /*! \brief The exact GELU of float32[size]; `out` may be `x`. */
   void (*gelu)(const float* x, int64_t size, float* out);
   /*! \brief The tanh approximation of GELU of float32[size]; `out` may be `x`. */
@@ -63,7 +65,7 @@ template <typename Lanes>
 class Rows {
  public:
   static RowKernels Kernels() {
-    return {RmsNorm, LayerNorm, Convert, SiluMul,   GeluTanhMul, ClampedSwiGlu,
+    return {RmsNorm, LayerNorm, Convert, SiluMul,   GeluTanhMul, ClampedSwiGlu, SigmoidMul,
             Gelu,    GeluTanh,  SoftCap, ExpScaled, Rotate,      Quantize};
   }
 
@@ -169,6 +171,23 @@ class Rows {
       const Vector decay = Exp<Lanes>(Lanes::Mul(a, Lanes::Set(-1.702f)));
       const Vector gated = Lanes::Div(a, Lanes::Add(one, decay));
       Store(out + i, Lanes::Mul(Lanes::Add(b, one), gated), count);
+    });
+  }
+
+  static void SigmoidMul(const void* x, FloatType type, const float* gate, int64_t size,
+                         float* out) {
+    if (type == FloatType::kF16) {
+      SigmoidMulElements(static_cast<const uint16_t*>(x), gate, size, out);
+    } else {
+      SigmoidMulElements(static_cast<const float*>(x), gate, size, out);
+    }
+  }
+
+  template <typename Element>
+  static void SigmoidMulElements(const Element* x, const float* gate, int64_t size, float* out) {
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector decay = Exp<Lanes>(Lanes::Sub(Lanes::Set(0.0f), Load(gate + i, count)));
+      Store(out + i, Lanes::Div(Load(x + i, count), Lanes::Add(Lanes::Set(1.0f), decay)), count);
     });
   }
 
