@@ -7,10 +7,10 @@ the tests do not.
 
 from __future__ import annotations
 
-__all__ = ("PROMPT", "reference_logits")
+__all__ = ("PROMPT", "live_model", "reference_logits")
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,12 @@ PROMPT = [int(i) for i in np.random.Generator(np.random.PCG64(7)).integers(0, 25
 STEPS = 64
 
 
-def _model(architecture: str, weights: Weights) -> Any:  # noqa: ANN401 - transformers is untyped.
+def live_model(values: Mapping[str, Any], weights: Weights) -> Any:  # noqa: ANN401 - untyped.
+    """Return the model of transformers with a config and weights."""
     import torch
     import transformers
 
-    config = transformers.AutoConfig.for_model(**TINY_CONFIGS[architecture])
+    config = transformers.AutoConfig.for_model(**values)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     # Transformers' name of the head differs from the one in GPT-NeoX directories.
     state = {
@@ -37,7 +38,7 @@ def _model(architecture: str, weights: Weights) -> Any:  # noqa: ANN401 - transf
     }
     missing, unexpected = model.load_state_dict(state, strict=False)
     if unexpected or set(missing) - {"lm_head.weight"}:
-        raise ValueError(f"{architecture}: missing {missing}, unexpected {unexpected}")
+        raise ValueError(f"{values['model_type']}: missing {missing}, unexpected {unexpected}")
     model.tie_weights()
     return model
 
@@ -52,7 +53,7 @@ def reference_logits(
     import torch
 
     weights = tiny_weights(architecture)
-    model = _model(architecture, dequantized(weights) if quantized else weights)
+    model = live_model(TINY_CONFIGS[architecture], dequantized(weights) if quantized else weights)
     ids = list(PROMPT)
     rows = []
     with torch.inference_mode():

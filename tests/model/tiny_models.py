@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 __all__ = (
+    "COMMON",
     "DISTINCT",
+    "FORKED_ANYWHERE",
     "TEMPLATE",
     "TINY_CONFIGS",
+    "VOCAB_SIZE",
+    "Weights",
     "dequantized",
     "tiny_tokenizer",
     "tiny_weights",
@@ -22,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tests.model import tiny_layer_norm, tiny_variants
+from tests.model import tiny_layer_norm, tiny_recurrent, tiny_variants
 from tests.model.tiny_experts import EXPERT_CONFIGS, add_experts
 from tests.model.weight_files import dequantize, quantize
 
@@ -33,7 +37,7 @@ TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
-_COMMON = {
+COMMON = {
     "vocab_size": VOCAB_SIZE,
     "max_position_embeddings": 512,
     "rms_norm_eps": 1e-5,
@@ -42,7 +46,7 @@ _COMMON = {
     "eos_token_id": 257,
     "torch_dtype": "float32",
 }
-_MISTRAL: dict[str, Any] = _COMMON | {
+_MISTRAL: dict[str, Any] = COMMON | {
     "model_type": "mistral",
     "architectures": ["MistralForCausalLM"],
     "hidden_size": 96,
@@ -55,7 +59,7 @@ _MISTRAL: dict[str, Any] = _COMMON | {
     "tie_word_embeddings": False,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
 }
-_QWEN2: dict[str, Any] = _COMMON | {
+_QWEN2: dict[str, Any] = COMMON | {
     "model_type": "qwen2",
     "architectures": ["Qwen2ForCausalLM"],
     "hidden_size": 64,
@@ -66,7 +70,7 @@ _QWEN2: dict[str, Any] = _COMMON | {
     "tie_word_embeddings": True,
     "rope_theta": 1000000.0,
 }
-_PHI3: dict[str, Any] = _COMMON | {
+_PHI3: dict[str, Any] = COMMON | {
     "model_type": "phi3",
     "architectures": ["Phi3ForCausalLM"],
     "hidden_size": 96,
@@ -95,7 +99,7 @@ _PHI3_LONG: dict[str, Any] = _PHI3 | {
     },
 }
 _GEMMA: dict[str, Any] = {
-    **{name: value for name, value in _COMMON.items() if name != "hidden_act"},
+    **{name: value for name, value in COMMON.items() if name != "hidden_act"},
     "model_type": "gemma",
     "architectures": ["GemmaForCausalLM"],
     "hidden_size": 64,
@@ -108,7 +112,7 @@ _GEMMA: dict[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh",
 }
 TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
-    "llama": _COMMON
+    "llama": COMMON
     | {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -128,7 +132,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
             "original_max_position_embeddings": 64,
         },
     },
-    "llama_bias": _COMMON
+    "llama_bias": COMMON
     | {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -149,7 +153,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     },
     "mistral": _MISTRAL,
     "qwen2": _QWEN2,
-    "qwen3": _COMMON
+    "qwen3": COMMON
     | {
         "model_type": "qwen3",
         "architectures": ["Qwen3ForCausalLM"],
@@ -163,7 +167,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rope_theta": 1000000.0,
     },
-    "granite": _COMMON
+    "granite": COMMON
     | {
         "model_type": "granite",
         "architectures": ["GraniteForCausalLM"],
@@ -179,7 +183,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
         "attention_multiplier": 0.1,
         "logits_scaling": 0.5,
     },
-    "olmo2": _COMMON
+    "olmo2": COMMON
     | {
         "model_type": "olmo2",
         "architectures": ["Olmo2ForCausalLM"],
@@ -196,7 +200,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     # Transformers selects the factors by sequence length: the whole reference exceeds 32 tokens.
     "phi3_long": _PHI3_LONG | {"original_max_position_embeddings": 32},
     "phi3_short": _PHI3_LONG | {"original_max_position_embeddings": 512},
-    **{name: _COMMON | config for name, config in EXPERT_CONFIGS.items()},
+    **{name: COMMON | config for name, config in EXPERT_CONFIGS.items()},
     # Windows shorter than the reference's prompt: in every layer, and in the last layer only.
     "mistral_window": _MISTRAL | {"sliding_window": 24},
     "qwen2_window": _QWEN2
@@ -224,8 +228,9 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
         "rope_local_base_freq": 300.0,
         "rope_scaling": {"rope_type": "linear", "factor": 8.0},
     },
-    **{name: _COMMON | config for name, config in tiny_layer_norm.CONFIGS.items()},
-    **{name: _COMMON | config for name, config in tiny_variants.CONFIGS.items()},
+    **{name: COMMON | config for name, config in tiny_layer_norm.CONFIGS.items()},
+    **{name: COMMON | config for name, config in tiny_variants.CONFIGS.items()},
+    **{name: COMMON | config for name, config in tiny_recurrent.CONFIGS.items()},
 }
 
 
@@ -265,7 +270,9 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
                 f"{at}.self_attn.k_norm.weight": (kv_heads,),
             }
         tiny_variants.adapt(config, shapes, at)
-    shapes["model.norm.weight"] = (hidden,)
+        tiny_recurrent.adapt_recurrent(config, shapes, layer)
+    norm = "embedding_norm" if config["model_type"].startswith("lfm2") else "norm"
+    shapes[f"model.{norm}.weight"] = (hidden,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, hidden)
     return shapes
@@ -299,7 +306,18 @@ def _parts_with_bias(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 #: Models with all kinds of parameters and layers, for what does not depend on the architecture.
-DISTINCT = ("llama_bias", "phi3_long", "gemma3_text", "qwen3_moe", "cohere", "gpt_neox")
+DISTINCT = (
+    "llama_bias",
+    "phi3_long",
+    "gemma3_text",
+    "qwen3_moe",
+    "cohere",
+    "gpt_neox",
+    "qwen3_5_text",
+)
+
+#: Models without recurrent layers, whose sequences can be cut after every token.
+FORKED_ANYWHERE = tuple(name for name in TINY_CONFIGS if name not in tiny_recurrent.CONFIGS)
 
 
 def tiny_weights(architecture: str) -> Weights:
@@ -316,8 +334,11 @@ def random_weights(config: Mapping[str, Any], seed: int) -> Weights:
     shapes = tiny_layer_norm.shapes if config["model_type"] in families else _shapes
     for name, shape in shapes(config).items():
         values = random.standard_normal(shape)
-        if name.endswith("norm.weight"):
-            values = 0.1 * values + (0.0 if is_gemma else 1.0)
+        if name.endswith(tiny_recurrent.CALM):
+            values = tiny_recurrent.calm(name, values)
+        elif name.endswith("norm.weight"):
+            has_offset = is_gemma or config["model_type"].startswith("qwen3_5")
+            values = 0.1 * values + (0.0 if has_offset else 1.0)
         elif name.endswith("bias"):
             values = 0.2 * values
         elif name.endswith("gate.weight"):
@@ -337,7 +358,7 @@ def dequantized(weights: Weights) -> Weights:
     """Return the weights rounded to `q4f16_1`, except for vectors and routers."""
     return {
         name: dequantize(*quantize(value))
-        if value.ndim == 2 and not name.endswith("gate.weight")
+        if value.ndim == 2 and not name.endswith(tiny_recurrent.FLOAT32_MATRICES)
         else value
         for name, value in weights.items()
     }

@@ -46,6 +46,8 @@ _GAUGES = (
     ("sequences_waiting", "num_waiting", "Sequences that wait for a batch row or for pages."),
     ("kv_cache_pages", "total_pages", "Pages of the KV cache."),
     ("kv_cache_pages_free", "free_pages", "Pages of the KV cache that no sequence holds."),
+    ("recurrent_state_slots", "total_slots", "Slots for recurrent states and their checkpoints."),
+    ("recurrent_state_slots_free", "free_slots", "Slots that no sequence holds."),
     ("prefix_cache_sequences", "num_recycling", "Finished sequences in the prefix cache."),
     ("prefix_cache_pins", "num_pinned", "Pinned prefixes."),
 )

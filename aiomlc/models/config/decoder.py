@@ -26,6 +26,7 @@ from aiomlc.models.config.layers import (
     MlpConfig,
     NormPlacement,
     QKNormKind,
+    RecurrentConfig,
 )
 from aiomlc.models.config.rope import DEFAULT_THETA, RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
@@ -133,7 +134,14 @@ class DecoderConfig:
     @property
     def attention(self) -> tuple[AttentionConfig, ...]:
         """The layers that have keys and values in the KV cache, in its order."""
-        return tuple(layer.mixer for layer in self.layers)
+        mixers = (layer.mixer for layer in self.layers)
+        return tuple(mixer for mixer in mixers if isinstance(mixer, AttentionConfig))
+
+    @property
+    def recurrent(self) -> tuple[RecurrentConfig, ...]:
+        """The layers that keep a state of constant size per sequence, in the state's order."""
+        mixers = (layer.mixer for layer in self.layers)
+        return tuple(mixer for mixer in mixers if not isinstance(mixer, AttentionConfig))
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -156,8 +164,21 @@ class DecoderConfig:
         return CacheShape(len(layers), *shape)
 
     def map_attention(self, change: Callable[[AttentionConfig], AttentionConfig]) -> Self:
-        """Return the config with `change` applied to the attention of every layer."""
-        layers = (replace(layer, mixer=change(layer.mixer)) for layer in self.layers)
+        """Return the config with `change` applied to the attention of every layer that has it."""
+        layers = (
+            replace(layer, mixer=change(layer.mixer))
+            if isinstance(layer.mixer, AttentionConfig)
+            else layer
+            for layer in self.layers
+        )
+        return replace(self, layers=tuple(layers))
+
+    def with_recurrent(self, mixer: RecurrentConfig, chosen: Sequence[bool]) -> Self:
+        """Return the config with a recurrent mixer in the layers that are chosen."""
+        layers = (
+            replace(layer, mixer=mixer) if is_chosen else layer
+            for layer, is_chosen in zip(self.layers, chosen, strict=True)
+        )
         return replace(self, layers=tuple(layers))
 
     def with_attention(self, **changes: Any) -> Self:  # noqa: ANN401 - of any field.
@@ -167,7 +188,9 @@ class DecoderConfig:
     def with_rope(self, rope: RopeConfig | None, chosen: Sequence[bool]) -> Self:
         """Return the config with another RoPE, or none, in the layers that are chosen."""
         layers = (
-            replace(layer, mixer=replace(layer.mixer, rope=rope)) if is_chosen else layer
+            replace(layer, mixer=replace(layer.mixer, rope=rope))
+            if is_chosen and isinstance(layer.mixer, AttentionConfig)
+            else layer
             for layer, is_chosen in zip(self.layers, chosen, strict=True)
         )
         return replace(self, layers=tuple(layers))

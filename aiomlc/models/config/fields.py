@@ -187,6 +187,10 @@ class Fields:
         """Return the fields without the field `name`."""
         return self._derived({**self._values, name: None}, self._prefix)
 
+    def replaced(self, **values: object) -> Fields:
+        """Return the fields with other values of some of them."""
+        return self._derived({**self._values, **values}, self._prefix)
+
     def with_defaults(self, **defaults: object) -> Fields:
         """Return the fields with defaults for absent fields; a null field stays null."""
         return self._derived({**defaults, **self._values}, self._prefix)

@@ -11,21 +11,26 @@ __all__ = (
     "AttentionConfig",
     "ExpertsConfig",
     "FeedForwardConfig",
+    "GatedDeltaConfig",
     "LayerConfig",
     "MixerConfig",
     "MlpConfig",
     "NormPlacement",
     "QKNormKind",
+    "RecurrentConfig",
+    "ShortConvConfig",
 )
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from aiomlc.models.config.activation import Activation
 from aiomlc.models.config.rope import RopeConfig
 
+#: The graph's name of the layer that mixes tokens, as in most checkpoints.
+MixerName = Literal["self_attn", "conv", "linear_attn"]
 #: The hidden states that a block norms. `pre`: the inputs of attention and of the feed-forward
 #: layer. `post`: their outputs. `sandwich`: inputs and outputs. `parallel` and `parallel_shared`:
 #: both layers read the same hidden state, through a norm each or through one norm.
@@ -35,18 +40,18 @@ QKNormKind = Literal["none", "per_head", "full_width"]
 
 _PARTS: Mapping[NormPlacement, tuple[str, ...]] = MappingProxyType(
     {
-        "pre": ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp"),
-        "post": ("self_attn", "post_attention_layernorm", "mlp", "post_feedforward_layernorm"),
+        "pre": ("input_layernorm", "mixer", "post_attention_layernorm", "mlp"),
+        "post": ("mixer", "post_attention_layernorm", "mlp", "post_feedforward_layernorm"),
         "sandwich": (
             "input_layernorm",
-            "self_attn",
+            "mixer",
             "post_attention_layernorm",
             "pre_feedforward_layernorm",
             "mlp",
             "post_feedforward_layernorm",
         ),
-        "parallel": ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp"),
-        "parallel_shared": ("input_layernorm", "self_attn", "mlp"),
+        "parallel": ("input_layernorm", "mixer", "post_attention_layernorm", "mlp"),
+        "parallel_shared": ("input_layernorm", "mixer", "mlp"),
     }
 )
 
@@ -54,6 +59,8 @@ _PARTS: Mapping[NormPlacement, tuple[str, ...]] = MappingProxyType(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
     """Attention with grouped heads, whose keys and values are rows of the KV cache."""
+
+    part: ClassVar[MixerName] = "self_attn"
 
     num_heads: int  #: Query heads.
     num_kv_heads: int  #: Key heads, and as many value heads.
@@ -67,11 +74,63 @@ class AttentionConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: QKNormKind = "none"
+    #: Whether outputs are multiplied by the sigmoid of a gate, whose rows follow those of the
+    #: queries in the fused matrix.
+    output_gate: bool = False
 
     def with_window(self, size: int, sinks: int, context: int) -> Self:
         """Return the layer with a window, unless that covers a context of `context` tokens."""
         window = size if size < context else 0
         return replace(self, window=window, sinks=sinks if window else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConvConfig:
+    """LFM 2's convolution of the last tokens, between two gates. It has no keys and values."""
+
+    part: ClassVar[MixerName] = "conv"
+
+    channels: int  #: As many as the hidden size.
+    width: int  #: Tokens that it sees, the current one included.
+    bias: bool = False
+
+    @property
+    def state_size(self) -> int:
+        """The floats that a sequence keeps."""
+        return (self.width - 1) * self.channels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedDeltaConfig:
+    """A gated delta net: a matrix per value head, which every token updates."""
+
+    part: ClassVar[MixerName] = "linear_attn"
+
+    num_key_heads: int
+    num_value_heads: int  #: A multiple of `num_key_heads`.
+    key_dim: int
+    value_dim: int
+    width: int  #: Tokens of the convolution before it.
+    #: Value heads that share a key head: neighbors if `grouped`; if `tiled`, those that are
+    #: `num_key_heads` apart, as in GGUF files.
+    head_order: Literal["grouped", "tiled"] = "grouped"
+    #: The form in which a checkpoint has the rate r of a decay: `log` is log(r), `negative` is -r.
+    rates: Literal["log", "negative"] = "log"
+
+    @property
+    def channels(self) -> int:
+        """The channels of the convolution: queries, keys and values."""
+        return 2 * self.num_key_heads * self.key_dim + self.num_values
+
+    @property
+    def num_values(self) -> int:
+        """The numbers that leave all heads."""
+        return self.num_value_heads * self.value_dim
+
+    @property
+    def state_size(self) -> int:
+        """The floats that a sequence keeps."""
+        return (self.width - 1) * self.channels + self.key_dim * self.num_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +155,8 @@ class ExpertsConfig:
 
 
 #: The layer through which the tokens of a sequence see each other.
-MixerConfig = AttentionConfig
+RecurrentConfig = ShortConvConfig | GatedDeltaConfig
+MixerConfig = AttentionConfig | RecurrentConfig
 FeedForwardConfig = MlpConfig | ExpertsConfig
 
 
@@ -111,4 +171,5 @@ class LayerConfig:
     @property
     def parts(self) -> tuple[str, ...]:
         """The graph's names of the mixer, the feed-forward layer and the norms, in their order."""
-        return _PARTS[self.norm_placement]
+        parts = _PARTS[self.norm_placement]
+        return tuple(self.mixer.part if part == "mixer" else part for part in parts)

@@ -1,4 +1,4 @@
-"""The blocks of a decoder: attention and a feed-forward layer with their norms.
+"""The blocks of a decoder: a mixer and a feed-forward layer with their norms.
 
 A block returns its last update and the residual stream separately. The following norm, in the next
 block or after the last one, adds them.
@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.config.layers import AttentionConfig, LayerConfig, NormPlacement
+from aiomlc.models.config.layers import LayerConfig, NormPlacement
 from aiomlc.models.graph.feed_forward import FeedForward, build_feed_forward
-from aiomlc.models.graph.layers import Add, CacheAttention, LayerNorm, Linear, Norm, QKNorm, RMSNorm
+from aiomlc.models.graph.layers import Add, LayerNorm, Norm, RMSNorm
+from aiomlc.models.graph.mixers import Mixer, build_mixer
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.rope_table import rope_table
 
 
 def build_norm(config: DecoderConfig) -> Norm:
@@ -43,8 +43,8 @@ class Block(Module):
         self.sum: Add = Add()
         for part in self.plan.parts:  # In their order, which is also that of the parameters.
             match part:
-                case "self_attn":
-                    self.self_attn: _Attention = _Attention(config, layer, kv_dtype)
+                case self.plan.mixer.part:
+                    setattr(self, part, build_mixer(config, layer, kv_dtype))
                 case "mlp":
                     self.mlp: FeedForward = build_feed_forward(
                         self.plan.feed_forward, config.hidden_size
@@ -64,50 +64,55 @@ class Block(Module):
         """
         raise NotImplementedError
 
-    def _normalized_qkv(
-        self, update: nn.Tensor | None, residual: nn.Tensor
+    @property
+    def mixer(self) -> Mixer:
+        """The layer that mixes tokens, whose attribute has its name in checkpoints."""
+        mixer: Mixer = getattr(self, self.plan.mixer.part)
+        return mixer
+
+    def _mix_normed(
+        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
     ) -> tuple[nn.Tensor, nn.Tensor]:
         # Residual sum, norm and the following matrix are one call, so that one kernel can do all.
         if update is not None:
-            return self.input_layernorm.add_linear(update, residual, self.self_attn.qkv)
+            return self.mixer.add_norm(update, residual, self.input_layernorm, kv)
 
-        return self.self_attn.qkv(self.input_layernorm(residual)), residual
+        return self.mixer(self.input_layernorm(residual), kv), residual
 
 
 class PreNormBlock(Block):
-    """Attention and a feed-forward layer, each with a norm of its input."""
+    """A mixer and a feed-forward layer, each with a norm of its input."""
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        qkv, residual = self._normalized_qkv(update, residual)
-        attended = self.self_attn(qkv, kv)
-        update, residual = self.mlp(attended, residual, self.post_attention_layernorm)
+        mixed, residual = self._mix_normed(update, residual, kv)
+        update, residual = self.mlp(mixed, residual, self.post_attention_layernorm)
         return update, residual
 
 
 class SandwichNormBlock(Block):
-    """Attention and a feed-forward layer, each with a norm of its input and one of its output."""
+    """A mixer and a feed-forward layer, each with a norm of its input and one of its output."""
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        qkv, residual = self._normalized_qkv(update, residual)
-        attended = self.post_attention_layernorm(self.self_attn(qkv, kv))
-        update, residual = self.mlp(attended, residual, self.pre_feedforward_layernorm)
+        mixed, residual = self._mix_normed(update, residual, kv)
+        mixed = self.post_attention_layernorm(mixed)
+        update, residual = self.mlp(mixed, residual, self.pre_feedforward_layernorm)
         return self.post_feedforward_layernorm(update), residual
 
 
 class PostNormBlock(Block):
-    """Attention and a feed-forward layer, each with a norm of its output."""
+    """A mixer and a feed-forward layer, each with a norm of its output."""
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
     ) -> tuple[nn.Tensor, nn.Tensor]:
         if update is not None:
             residual = self.sum(update, residual)
-        attended = self.self_attn(self.self_attn.qkv(residual), kv)
-        residual = self.sum(self.post_attention_layernorm(attended), residual)
+        mixed = self.post_attention_layernorm(self.mixer(residual, kv))
+        residual = self.sum(mixed, residual)
         return self.post_feedforward_layernorm(self.mlp.without_norm(residual)), residual
 
 
@@ -121,10 +126,10 @@ class ParallelBlock(Block):
             x = self.input_layernorm(residual)
         else:
             x, residual = self.input_layernorm.add(update, residual)
-        attended = self.self_attn(self.self_attn.qkv(x), kv)
+        mixed = self.mixer(x, kv)
         if "post_attention_layernorm" in self.plan.parts:
             x = self.post_attention_layernorm(residual)
-        return self.sum(attended, self.mlp.without_norm(x)), residual
+        return self.sum(mixed, self.mlp.without_norm(x)), residual
 
 
 _BLOCKS: Mapping[NormPlacement, type[Block]] = {
@@ -139,49 +144,3 @@ _BLOCKS: Mapping[NormPlacement, type[Block]] = {
 def build_block(config: DecoderConfig, layer: int, kv_dtype: str) -> Block:
     """Return the block of layer `layer`."""
     return _BLOCKS[config.layers[layer].norm_placement](config, layer, kv_dtype)
-
-
-class _Attention(Module):
-    def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
-        super().__init__()
-        plan = config.layers[layer].mixer
-        self.plan: AttentionConfig = plan
-        self.num_fused_heads: int = plan.num_heads + 2 * plan.num_kv_heads
-        self.qkv_name: str = config.checkpoint.qkv_name
-        fused = self.num_fused_heads * plan.head_dim
-        has_norm = plan.qk_norm != "none"
-        qkv_dtype = "float32" if has_norm else kv_dtype
-        qkv = Linear(config.hidden_size, fused, bias=plan.qkv_bias, out_dtype=qkv_dtype)
-        setattr(self, self.qkv_name, qkv)
-        self.qk_norm: QKNorm | None = None
-        if has_norm:
-            self._add_qk_norm(plan, config.norm_eps, kv_dtype)
-        self.o_proj: Linear = Linear(
-            plan.num_heads * plan.head_dim,
-            config.hidden_size,
-            bias=plan.output_bias,
-            out_dtype="float32",
-        )
-        rope_slice = rope_table(config).layer_slices[layer]
-        self.attend: CacheAttention = CacheAttention(layer, plan, rope_slice, dtype=kv_dtype)
-
-    def _add_qk_norm(self, plan: AttentionConfig, eps: float, kv_dtype: str) -> None:
-        is_full_width = plan.qk_norm == "full_width"
-        q_heads, k_heads = (plan.num_heads, plan.num_kv_heads) if is_full_width else (1, 1)
-        self.q_norm: RMSNorm = RMSNorm(plan.head_dim * q_heads, eps)
-        self.k_norm: RMSNorm = RMSNorm(plan.head_dim * k_heads, eps)
-        self.qk_norm = QKNorm(plan.num_heads, plan.num_kv_heads, eps=eps, out_dtype=kv_dtype)
-
-    @property
-    def qkv(self) -> Linear:
-        """The fused QKV matrix, whose attribute has MLC's name for it."""
-        qkv: Linear = getattr(self, self.qkv_name)
-        return qkv
-
-    def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        """Return the attention output for the fused queries, keys and values of `self.qkv`."""
-        n, heads, head_dim = qkv.shape[0], self.plan.num_heads, self.plan.head_dim
-        qkv = qkv.reshape(n, self.num_fused_heads, head_dim)
-        if self.qk_norm is not None:
-            qkv = self.qk_norm(qkv, self.q_norm.weight, self.k_norm.weight)
-        return self.o_proj(self.attend(qkv, kv).reshape(n, heads * head_dim))

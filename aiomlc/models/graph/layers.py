@@ -6,6 +6,7 @@ __all__ = (
     "Add",
     "CacheAttention",
     "Embedding",
+    "GatedDelta",
     "GatedMul",
     "GatherRows",
     "Gelu",
@@ -16,6 +17,8 @@ __all__ = (
     "QKNorm",
     "RMSNorm",
     "Scale",
+    "ShortConv",
+    "SigmoidGate",
     "SiluMul",
     "SoftCap",
     "SquaredReLU",
@@ -28,7 +31,7 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
 from aiomlc.models.config.activation import Activation
-from aiomlc.models.config.layers import AttentionConfig
+from aiomlc.models.config.layers import AttentionConfig, GatedDeltaConfig, ShortConvConfig
 from aiomlc.models.graph.module import Module
 
 
@@ -193,6 +196,71 @@ class CacheAttention(Module):
             out_ty=relax.TensorType(shape, self.dtype),
         )
         return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
+
+
+class ShortConv(Module):
+    """`C * conv(B * x)` of `[n, 3 * channels]`, whose columns are B, C and x.
+
+    Args:
+        layer: The index among the recurrent layers.
+        plan: What to compute.
+    """
+
+    def __init__(self, layer: int, plan: ShortConvConfig) -> None:
+        super().__init__()
+        self.layer = layer
+        self.channels: int = plan.channels
+        self.weight: nn.Parameter = nn.Parameter((plan.width * plan.channels,), "float32")
+        self.bias: nn.Parameter | None = None
+        if plan.bias:
+            self.bias = nn.Parameter((plan.channels,), "float32")
+
+    def forward(self, projected: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("recurrent layers are not supported on this target")
+
+
+class GatedDelta(Module):
+    """A gated delta net with its convolution, norm and output gate.
+
+    Args:
+        layer: The index among the recurrent layers.
+        plan: What to compute.
+        eps: Of the norm.
+    """
+
+    def __init__(self, layer: int, plan: GatedDeltaConfig, eps: float) -> None:
+        super().__init__()
+        self.layer = layer
+        self.plan = plan
+        self.eps = eps
+        self.conv_weight: nn.Parameter = nn.Parameter((plan.width * plan.channels,), "float32")
+        self.A_log: nn.Parameter = nn.Parameter((plan.num_value_heads,), "float32")
+        self.dt_bias: nn.Parameter = nn.Parameter((plan.num_value_heads,), "float32")
+        self.norm_weight: nn.Parameter = nn.Parameter((plan.value_dim,), "float32")
+
+    def forward(self, inputs: nn.Tensor, gates: nn.Tensor) -> nn.Tensor:
+        """Return `[n, values]`.
+
+        Args:
+            inputs: Queries, keys, values and the output gate, `[n, channels + values]`.
+            gates: The inputs of rates and decays, `[n, 2 * value heads]`.
+        """
+        raise NotImplementedError("recurrent layers are not supported on this target")
+
+
+class SigmoidGate(Module):
+    """The gate of attention outputs, which a fused matrix computes after the queries."""
+
+    def without_gate(self, projected: nn.Tensor, size: int) -> nn.Tensor:
+        """Return the columns without the gate's, which are `size` ones after as many queries."""
+        queries, _, others = op.split(projected, [size, 2 * size], axis=-1)
+        return op.concat([queries, others], dim=-1)
+
+    def forward(self, x: nn.Tensor, projected: nn.Tensor) -> nn.Tensor:
+        """Return `x` `[n, size]`, multiplied by the sigmoid of the gate."""
+        size = int(x.shape[-1])
+        _, gate, _ = op.split(projected, [size, 2 * size], axis=-1)
+        return op.multiply(x.astype("float32"), op.sigmoid(gate.astype("float32")))
 
 
 class GatedMul(Module):

@@ -13,7 +13,10 @@ from aiomlc.models.config.layers import (
     AttentionConfig,
     ExpertsConfig,
     FeedForwardConfig,
+    GatedDeltaConfig,
     LayerConfig,
+    MixerConfig,
+    ShortConvConfig,
 )
 from aiomlc.models.parameters.moe import expert_parameters
 from aiomlc.models.parameters.parameter import Parameter, RowOrder
@@ -52,12 +55,61 @@ def _layer(prefix: str, config: DecoderConfig, layer: LayerConfig) -> Iterator[P
     for part in layer.parts:
         name = f"{prefix}.{part}"
         match part:
-            case "self_attn":
-                yield from _attention(name, config, layer.mixer)
+            case layer.mixer.part:
+                yield from _mixer(name, config, layer.mixer)
             case "mlp":
                 yield from _feed_forward(name, config, layer.feed_forward)
             case _:
                 yield from _norm(name, config)
+
+
+def _mixer(prefix: str, config: DecoderConfig, mixer: MixerConfig) -> Iterator[Parameter]:
+    match mixer:
+        case AttentionConfig():
+            yield from _attention(prefix, config, mixer)
+        case ShortConvConfig():
+            yield from _short_conv(prefix, config.hidden_size, mixer)
+        case GatedDeltaConfig():
+            yield from _gated_delta(prefix, config.hidden_size, mixer)
+
+
+def _short_conv(prefix: str, hidden: int, conv: ShortConvConfig) -> Iterator[Parameter]:
+    conv_name = f"{prefix}.conv.weight"
+    for name, parameter in (
+        ("in_proj", _matrix(f"{prefix}.in_proj", (3 * hidden, hidden))),
+        ("conv", _conv_weight(conv_name, conv_name, conv.width, hidden)),
+        ("out_proj", _matrix(f"{prefix}.out_proj", (hidden, hidden))),
+    ):
+        yield parameter
+        if conv.bias:
+            rows = hidden if name == "conv" else parameter.shape[0]
+            yield _vector(f"{prefix}.{name}.bias", rows)
+
+
+def _gated_delta(prefix: str, hidden: int, net: GatedDeltaConfig) -> Iterator[Parameter]:
+    inputs = (net.channels + net.num_values, hidden)
+    yield _matrix(f"{prefix}.in_proj", inputs, prefix, ("in_proj_qkv", "in_proj_z"))
+    gates = (2 * net.num_value_heads, hidden)
+    # Rounding would change for how long a head remembers.
+    gate_matrix = _matrix(f"{prefix}.in_proj_ba", gates, prefix, ("in_proj_b", "in_proj_a"))
+    yield replace(gate_matrix, keep_float32=True)
+    conv, source = f"{prefix}.net.conv_weight", f"{prefix}.conv1d.weight"
+    yield _conv_weight(conv, source, net.width, net.channels)
+    for name, source, size in (
+        ("A_log", "A_log", net.num_value_heads),
+        ("dt_bias", "dt_bias", net.num_value_heads),
+        ("norm_weight", "norm.weight", net.value_dim),
+    ):
+        yield Parameter(f"{prefix}.net.{name}", "vector", (size,), (f"{prefix}.{source}",))
+    yield _matrix(f"{prefix}.out_proj", (hidden, net.num_values))
+
+
+def _conv_weight(name: str, source: str, width: int, channels: int) -> Parameter:
+    """Return the weights `[width, channels]` of a convolution that is stored as `[channels, 1,
+    width]`."""
+    order = (1, width, channels, 1)
+    size = (width * channels,)
+    return Parameter(name, "vector", size, (source,), row_order=order, fused_source=source)
 
 
 def _attention(
@@ -67,6 +119,9 @@ def _attention(
     queries = attention.num_heads * attention.head_dim
     fused = queries + 2 * attention.num_kv_heads * attention.head_dim
     row_order = _qkv_row_order(layout.hf_qkv_layout, attention)
+    if attention.output_gate:  # A head's gate follows its query.
+        fused += queries
+        row_order = (1, 2, attention.num_heads, attention.head_dim)
     is_fused = layout.qkv_name in layout.hf_fused
     parts = (layout.qkv_name,) if is_fused else ("q_proj", "k_proj", "v_proj")
     qkv = _matrix(f"{prefix}.{layout.qkv_name}", (fused, config.hidden_size), prefix, parts)

@@ -19,6 +19,19 @@ _GPT_NEOX = {
     "lm_head": "embed_out",
 }
 _GEMMA3 = {"model.": "language_model.model.", "lm_head": "language_model.lm_head"}
+_LFM2 = {
+    "model.norm.": "model.embedding_norm.",
+    ".input_layernorm.": ".operator_norm.",
+    ".post_attention_layernorm.": ".ffn_norm.",
+    ".self_attn.o_proj": ".self_attn.out_proj",
+    ".q_norm.": ".q_layernorm.",
+    ".k_norm.": ".k_layernorm.",
+    ".mlp.": ".feed_forward.",
+    ".gate_proj.": ".w1.",
+    ".up_proj.": ".w3.",
+    ".down_proj.": ".w2.",
+}
+_QWEN3_5 = {"model.": "model.language_model."}
 _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 
 # By model type: segments of the graph's names, and their replacements.
@@ -34,6 +47,8 @@ _HF: _Replacements = {
         ".mlp.gate_up_proj": ".shared_mlp.input_linear",
         ".mlp.down_proj": ".shared_mlp.output_linear",
     },
+    "lfm2": _LFM2,
+    "lfm2_moe": _LFM2,
     "mixtral": {
         ".mlp.": ".block_sparse_moe.",
         ".gate_proj.": ".w1.",
@@ -46,6 +61,8 @@ _HF: _Replacements = {
         ".mlp.up_proj": ".mlp.fc1",
         ".mlp.down_proj": ".mlp.fc2",
     },
+    "qwen3_5": _QWEN3_5,
+    "qwen3_5_moe": _QWEN3_5,
     "starcoder2": _STARCODER2,
 }
 _MLC: _Replacements = {

@@ -71,6 +71,8 @@ class CoreStatistics:
     decode_tokens: int
     prefill_seconds: float
     decode_seconds: float
+    total_slots: int = 0  #: Slots for recurrent states; 0 for a model without recurrent layers.
+    free_slots: int = 0  #: Slots for new sequences, counted as `free_pages`.
     num_pinned: int = 0  #: Pinned prefixes.
     num_paused: int = 0  #: Sequences that are paused because their readers are slow.
     preemptions: int = 0  #: Preemptions of sequences.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from aiomlc.config import PAGE_SIZE, EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.runtime.native.recurrent_slots import plan_slots
 
 # `local` suits a laptop; memory depends on the KV cache pages, hardly on the rows.
 _MAX_SEQUENCES: dict[Mode, int] = {"local": 32, "interactive": 1, "server": 128}
@@ -40,6 +41,7 @@ class ServingLimits:
         int  #: Finished sequences in the prefix cache; -1 for no limit, 0 if off.
     )
     max_queue_size: int  #: Sequences that may wait.
+    num_slots: int = 0  #: Recurrent states; 0 for a model without recurrent layers.
 
 
 def step_sizes(config: EngineConfig, *, mode: Mode, context_window: int) -> StepSizes:
@@ -97,6 +99,7 @@ def serving_limits(
     context_window: int,
     kv_bytes_per_token: int,
     memory_bytes: int,
+    slot_bytes: int = 0,
 ) -> ServingLimits:
     """Return rows and KV cache size; values in `config` take precedence over the mode's defaults.
 
@@ -111,7 +114,9 @@ def serving_limits(
     sizes = step_sizes(config, mode=mode, context_window=context_window)
     rows = sizes.max_batch_size
     single = sequence_length(config, context_window)
-    total = _total_tokens(config, mode, rows, single, memory_bytes // max(1, kv_bytes_per_token))
+    num_slots = plan_slots(slot_bytes, rows, single, memory_bytes)
+    kv_bytes = max(0, memory_bytes - num_slots * slot_bytes)
+    total = _total_tokens(config, mode, rows, single, kv_bytes // max(1, kv_bytes_per_token))
     return ServingLimits(
         max_batch_size=rows,
         context_window=min(single, total),
@@ -120,6 +125,7 @@ def serving_limits(
         step_token_budget=sizes.step_token_budget,
         max_recycling_sequences=_max_recycling(config, rows),
         max_queue_size=_NO_LIMIT if config.max_queue_size is None else config.max_queue_size,
+        num_slots=num_slots,
     )
 
 

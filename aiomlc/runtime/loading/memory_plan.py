@@ -22,6 +22,7 @@ from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_li
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
 from aiomlc.runtime.loading.model_directory import ModelDirectory, find_draft
+from aiomlc.runtime.native.recurrent_slots import slot_bytes
 from aiomlc.weights.plan import packed_file_bytes
 
 _UNBOUNDED = 1 << 62
@@ -46,6 +47,7 @@ class ModelMemory:
     kv_bytes_per_token: int
     chunk_bytes_per_token: int  #: Workspace of the KV cache, per token of a prefill chunk.
     step_bytes_per_token: int  #: Estimated peak of the activations, per token of a step.
+    slot_bytes: int = 0  #: Size of the recurrent states after some tokens; 0 without such layers.
     logits_per_row: int = 1  #: Copies of a row's logits that exist at once.
 
 
@@ -110,6 +112,11 @@ class MemoryPlan:
         return self.num_pages * PAGE_SIZE * self.kv_bytes_per_token
 
     @property
+    def recurrent_state_bytes(self) -> int:
+        """Bytes of all slots: recurrent states after the last tokens, and at checkpoints."""
+        return self.limits.num_slots * sum(model.slot_bytes for model in self.models)
+
+    @property
     def prefix_cache_bytes(self) -> int:
         """Maximum bytes of the KV caches that finished sequences occupy until they are evicted."""
         max_recycling = self.limits.max_recycling_sequences
@@ -136,7 +143,7 @@ class MemoryPlan:
     def total_bytes(self) -> int:
         """Sum of all parts, for comparison with `budget.nbytes`."""
         fixed = self.weight_bytes + self.temporary_bytes + self.logits_bytes
-        return fixed + self.kv_cache_bytes
+        return fixed + self.kv_cache_bytes + self.recurrent_state_bytes
 
     @property
     def fits(self) -> bool:
@@ -170,6 +177,9 @@ class MemoryPlan:
         max_recycling = self.limits.max_recycling_sequences
         yield "weights", self.weight_bytes, "mapped from the cache on disk"
         yield "KV cache", self.kv_cache_bytes, pages
+        if self.recurrent_state_bytes:
+            slots = f"{self.limits.num_slots:,} slots with their checkpoints"
+            yield "recurrent states", self.recurrent_state_bytes, slots
         sequences = "any number of" if max_recycling < 0 else f"{max_recycling:,}"
         yield "  prefix cache", self.prefix_cache_bytes, f"at most, {sequences} sequences"
         yield "workspace", self.temporary_bytes, "estimated"
@@ -242,6 +252,7 @@ def plan_models(
             context_window=models[0].context_window,
             kv_bytes_per_token=kv_bytes,
             memory_bytes=memory_bytes,
+            slot_bytes=sum(model.slot_bytes for model in models),
         )
         return MemoryPlan(
             mode=mode,
@@ -295,6 +306,7 @@ def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) ->
         logits_per_row=2 if config.final_logit_softcapping else 1,
         weight_bytes=packed_file_bytes(p.stored_as(backend.layout_family) for p in facts.packed),
         kv_bytes_per_token=2 * heads * cache.row_bytes(shape.head_dim),
+        slot_bytes=slot_bytes([mixer.state_size for mixer in config.recurrent]),
         chunk_bytes_per_token=extra.chunk,
         step_bytes_per_token=extra.step,
     )

@@ -154,6 +154,7 @@ def _shape(metadata: Any, limits: ServingLimits) -> ModelShape:  # noqa: ANN401 
         max_batch_size=limits.max_batch_size,
         prefill_chunk_size=limits.prefill_chunk_size,
         max_total_tokens=limits.max_total_tokens,
+        num_slots=limits.num_slots,
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from aiomlc.runtime.native.library import ffi_shape, native_function, open_library
 from aiomlc.runtime.native.records import native_record
+from aiomlc.runtime.native.recurrent_slots import CHECKPOINT_INTERVAL, slots_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +35,10 @@ class ModelShape:
     num_kv_heads: int
     kv_row_size: int  #: Elements of one head at one position, including the bytes of an int8 scale.
     kv_dtype: str  #: The dtype of a stored element.
+    #: Floats of the state of each recurrent layer; empty if there is none.
+    recurrent_sizes: tuple[int, ...] = ()
+    num_slots: int = 0  #: Recurrent states of sequences and checkpoints.
+    checkpoint_interval: int = CHECKPOINT_INTERVAL  #: Tokens between checkpoints.
 
     @classmethod
     def of(
@@ -44,8 +49,15 @@ class ModelShape:
         max_batch_size: int,
         prefill_chunk_size: int,
         max_total_tokens: int,
+        num_slots: int | None = None,
     ) -> Self:
-        """Return the sizes of a compiled library, by its metadata, with the given limits."""
+        """Return the sizes of a compiled library, by its metadata, with the given limits.
+
+        The default of `num_slots` is enough for `max_batch_size` sequences.
+        """
+        recurrent_sizes = tuple(metadata["recurrent_sizes"])
+        if num_slots is None:
+            num_slots = max_batch_size * slots_of(context_window) if recurrent_sizes else 0
         return cls(
             vocab_size=metadata["vocab_size"],
             context_window=context_window,
@@ -57,6 +69,8 @@ class ModelShape:
             num_kv_heads=metadata["num_key_value_heads"],
             kv_row_size=metadata["kv_row_size"],
             kv_dtype=metadata["kv_dtype"],
+            recurrent_sizes=recurrent_sizes,
+            num_slots=num_slots,
         )
 
 
@@ -92,7 +106,7 @@ class NativeModel:
             self.handle: Any = native_function("aiomlc.model_open")(
                 module,
                 list(params),
-                native_record("aiomlc.ModelShape", asdict(shape)),
+                native_record("aiomlc.ModelShape", _shape_fields(shape)),
                 num_threads,
                 None if faults is None else _as_record(faults),
             )
@@ -141,6 +155,10 @@ class NativeModel:
         )
         array: NDArray[np.float32] = np.array(np.from_dlpack(logits), dtype=np.float32)
         return array
+
+
+def _shape_fields(shape: ModelShape) -> dict[str, object]:
+    return {**asdict(shape), "recurrent_sizes": ffi_shape(shape.recurrent_sizes)}
 
 
 def _as_record(faults: Faults) -> object:

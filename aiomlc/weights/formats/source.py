@@ -54,9 +54,10 @@ class SourceTensor:
     dtype: str
     shape: tuple[int, ...]
 
-    def with_flat_rows(self) -> SourceTensor:
-        """Return the tensor with all axes but the last one as rows."""
-        return replace(self, shape=(math.prod(self.shape[:-1]), self.shape[-1]))
+    def with_flat_rows(self, num_axes: int = 2) -> SourceTensor:
+        """Return the tensor with `num_axes` axes, the first of which spans all that are more."""
+        first = len(self.shape) - num_axes + 1
+        return replace(self, shape=(math.prod(self.shape[:first]), *self.shape[first:]))
 
 
 @dataclass(frozen=True, slots=True)

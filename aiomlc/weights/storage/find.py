@@ -140,7 +140,7 @@ def _flat(tensor: SourceTensor, parameter: PackedParameter) -> SourceTensor:
     if not parameter.fused_source or len(tensor.shape) <= len(parameter.shape):
         return tensor
 
-    return tensor.with_flat_rows()
+    return tensor.with_flat_rows(len(parameter.shape))
 
 
 def _check_row_sum(parameter: PackedParameter, matrices: Sequence[StoredMatrix]) -> None:

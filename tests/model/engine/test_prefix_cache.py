@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, EngineConfig
 from aiomlc.runtime.native.model import NativeModel
-from tests.model.tiny_models import TINY_CONFIGS
+from tests.model.tiny_models import FORKED_ANYWHERE
 
 OpenTiny = Callable[..., NativeModel]
 Logits = NDArray[np.float32]
@@ -31,7 +31,7 @@ def _solo_logits(model: NativeModel, tokens: Sequence[int]) -> Logits:
     return last
 
 
-@pytest.mark.parametrize("architecture", TINY_CONFIGS)
+@pytest.mark.parametrize("architecture", FORKED_ANYWHERE)
 @pytest.mark.parametrize("quantization", ["q0f32", "q4f16_1"])
 @pytest.mark.sampled(24)
 def test_fork_at_any_position_is_bit_identical_to_a_solo_run(

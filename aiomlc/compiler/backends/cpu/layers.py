@@ -7,6 +7,7 @@ __all__ = (
     "CpuAdd",
     "CpuAttention",
     "CpuEmbedding",
+    "CpuGatedDelta",
     "CpuGatedMul",
     "CpuGatherRows",
     "CpuGelu",
@@ -16,6 +17,8 @@ __all__ = (
     "CpuQKNorm",
     "CpuRMSNorm",
     "CpuScale",
+    "CpuShortConv",
+    "CpuSigmoidGate",
     "CpuSoftCap",
     "CpuSquaredReLU",
     "call_kernel",
@@ -33,6 +36,7 @@ from aiomlc.models.graph.layers import (
     Add,
     CacheAttention,
     Embedding,
+    GatedDelta,
     GatedMul,
     GatherRows,
     Gelu,
@@ -41,6 +45,8 @@ from aiomlc.models.graph.layers import (
     QKNorm,
     RMSNorm,
     Scale,
+    ShortConv,
+    SigmoidGate,
     SoftCap,
     SquaredReLU,
 )
@@ -352,3 +358,62 @@ class CpuAttention(Module):
         plan = self.layer.plan
         settings = (plan.window, plan.sinks, plan.soft_cap, *self.layer.rope_slice)
         return self.layer.call(self.name, qkv, kv, *settings)
+
+
+class CpuShortConv(Module):
+    """A short convolution."""
+
+    def __init__(self, layer: ShortConv) -> None:
+        super().__init__()
+        self.layer: int = layer.layer
+        self.channels: int = layer.channels
+        self.weight: Any = layer.weight
+        self.bias: Any = layer.bias
+
+    def forward(self, projected: nn.Tensor) -> nn.Tensor:
+        shape = (projected.shape[0], self.channels)
+        inputs = [self.layer, projected, self.weight]
+        if self.bias is None:
+            return call_kernel("short_conv", inputs, shape, "float32")
+
+        return call_kernel("short_conv_bias", [*inputs, self.bias], shape, "float32")
+
+
+class CpuGatedDelta(Module):
+    """A gated delta net."""
+
+    def __init__(self, layer: GatedDelta) -> None:
+        super().__init__()
+        self.layer: int = layer.layer
+        plan = layer.plan
+        self.settings: tuple[int, int, float, int, int] = (
+            plan.num_key_heads,
+            plan.key_dim,
+            layer.eps,
+            int(plan.rates == "log"),
+            int(plan.head_order == "tiled"),
+        )
+        self.num_values: int = layer.plan.num_values
+        self.conv_weight: Any = layer.conv_weight
+        self.A_log: Any = layer.A_log
+        self.dt_bias: Any = layer.dt_bias
+        self.norm_weight: Any = layer.norm_weight
+
+    def forward(self, inputs: nn.Tensor, gates: nn.Tensor) -> nn.Tensor:
+        weights = [self.conv_weight, self.A_log, self.dt_bias, self.norm_weight]
+        arguments = [self.layer, inputs, gates, *weights, *self.settings]
+        return call_kernel("gated_delta", arguments, (inputs.shape[0], self.num_values), "float32")
+
+
+class CpuSigmoidGate(Module):
+    """The gate of attention outputs."""
+
+    def __init__(self, _: SigmoidGate) -> None:
+        super().__init__()
+
+    def without_gate(self, projected: nn.Tensor, size: int) -> nn.Tensor:
+        shape = (projected.shape[0], int(projected.shape[1]) - size)
+        return call_kernel("drop_gate", [projected, size], shape, projected.dtype)
+
+    def forward(self, x: nn.Tensor, projected: nn.Tensor) -> nn.Tensor:
+        return call_kernel("sigmoid_gate", [x, projected], x.shape, "float32")

@@ -16,6 +16,7 @@ from aiomlc.compiler.backends.cpu.layers import (
     CpuAdd,
     CpuAttention,
     CpuEmbedding,
+    CpuGatedDelta,
     CpuGatedMul,
     CpuGatherRows,
     CpuGelu,
@@ -25,6 +26,8 @@ from aiomlc.compiler.backends.cpu.layers import (
     CpuQKNorm,
     CpuRMSNorm,
     CpuScale,
+    CpuShortConv,
+    CpuSigmoidGate,
     CpuSoftCap,
     CpuSquaredReLU,
 )
@@ -36,6 +39,7 @@ from aiomlc.models.graph.layers import (
     Add,
     CacheAttention,
     Embedding,
+    GatedDelta,
     GatherRows,
     Gelu,
     GeluTanhMul,
@@ -44,6 +48,8 @@ from aiomlc.models.graph.layers import (
     QKNorm,
     RMSNorm,
     Scale,
+    ShortConv,
+    SigmoidGate,
     SiluMul,
     SoftCap,
     SquaredReLU,
@@ -68,6 +74,9 @@ _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
     Add: CpuAdd,
     MoE: CpuMoE,
     GatherRows: CpuGatherRows,
+    ShortConv: CpuShortConv,
+    GatedDelta: CpuGatedDelta,
+    SigmoidGate: CpuSigmoidGate,
 }
 
 

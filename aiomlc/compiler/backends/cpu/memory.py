@@ -11,6 +11,12 @@ from aiomlc.compiler.interface import TokenBytes
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import DecoderConfig, ExpertsConfig, MlpConfig, Parameter
+from aiomlc.models.config.layers import (
+    AttentionConfig,
+    GatedDeltaConfig,
+    LayerConfig,
+    ShortConvConfig,
+)
 from aiomlc.models.parameters.matrix_format import MatrixFormat
 from aiomlc.models.parameters.packed_layout import Layout
 
@@ -30,11 +36,25 @@ def token_bytes(
     return TokenBytes(
         # Queries, keys, values and outputs, and two partial sums per head.
         chunk=2 * (shape.num_heads + shape.num_kv_heads) * row + 8 * shape.num_heads,
-        # Four hidden states, the fused projection and the output of attention.
-        step=4 * (4 * config.hidden_size + 2 * queries + 2 * keys)
+        # Four hidden states, and what the largest mixer reads and writes.
+        step=4 * (4 * config.hidden_size + max(map(_mixer_floats, config.layers)))
         + _feed_forward_bytes(config, parameters, quantization)
         + rotated,
     )
+
+
+def _mixer_floats(layer: LayerConfig) -> int:
+    """Return the numbers of a token between the two matrices of a layer's mixer."""
+    match layer.mixer:
+        case AttentionConfig() as mixer:
+            heads = 2 * (mixer.num_heads + mixer.num_kv_heads)
+            # With a gate, the projection is copied without it.
+            heads += heads if mixer.output_gate else 0
+            return heads * mixer.head_dim
+        case ShortConvConfig() as mixer:
+            return 4 * mixer.channels
+        case GatedDeltaConfig() as mixer:
+            return mixer.channels + 2 * mixer.num_values + 2 * mixer.num_value_heads
 
 
 def _feed_forward_bytes(

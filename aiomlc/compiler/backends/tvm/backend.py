@@ -98,7 +98,11 @@ def _reasons(config: ModelConfig, quantization: str) -> Iterator[str]:
 
     if config.has_experts and quantization != "q0f32":
         yield "quantized experts"
+    if config.recurrent:
+        yield "recurrent layers"
     attention = config.attention
+    if any(layer.output_gate for layer in attention):
+        yield "gated attention"
     rope = attention[0].rope
     if rope is None or any(
         layer.window or layer.soft_cap or layer.rope != rope for layer in attention

@@ -1,0 +1,157 @@
+"""The layers through which the tokens of a sequence see each other."""
+
+from __future__ import annotations
+
+__all__ = ("Mixer", "build_mixer")
+
+from tvm.relax.frontend import nn
+
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.layers import AttentionConfig, GatedDeltaConfig, ShortConvConfig
+from aiomlc.models.graph.layers import (
+    CacheAttention,
+    GatedDelta,
+    Linear,
+    Norm,
+    QKNorm,
+    RMSNorm,
+    ShortConv,
+    SigmoidGate,
+)
+from aiomlc.models.graph.module import Module
+from aiomlc.models.graph.rope_table import rope_table
+
+
+class Mixer(Module):
+    """A layer through which tokens see each other, from normed hidden states `[n, hidden]`."""
+
+    @property
+    def input(self) -> Linear:
+        """The matrix that reads the hidden states."""
+        raise NotImplementedError
+
+    def forward(self, x: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        """Return the layer's output for `x`."""
+        return self.mix(self.input(x), kv)
+
+    def add_norm(
+        self, update: nn.Tensor, residual: nn.Tensor, norm: Norm, kv: nn.Object
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        """Return the layer's output for `norm(update + residual)`, and that sum."""
+        projected, residual = norm.add_linear(update, residual, self.input)
+        return self.mix(projected, kv), residual
+
+    def mix(self, projected: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        """Return the layer's output for the product with `self.input`."""
+        raise NotImplementedError
+
+
+class Attention(Mixer):
+    """Attention over the keys and values in the KV cache."""
+
+    def __init__(
+        self, config: DecoderConfig, plan: AttentionConfig, index: int, kv_dtype: str
+    ) -> None:
+        super().__init__()
+        self.plan: AttentionConfig = plan
+        self.num_fused_heads: int = plan.num_heads + 2 * plan.num_kv_heads
+        self.qkv_name: str = config.checkpoint.qkv_name
+        gates = plan.num_heads if plan.output_gate else 0
+        fused = (self.num_fused_heads + gates) * plan.head_dim
+        has_norm = plan.qk_norm != "none"
+        qkv_dtype = "float32" if has_norm else kv_dtype
+        qkv = Linear(config.hidden_size, fused, bias=plan.qkv_bias, out_dtype=qkv_dtype)
+        setattr(self, self.qkv_name, qkv)
+        self.qk_norm: QKNorm | None = None
+        if has_norm:
+            self._add_qk_norm(plan, config.norm_eps, kv_dtype)
+        self.gate: SigmoidGate | None = SigmoidGate() if plan.output_gate else None
+        self.o_proj: Linear = Linear(
+            plan.num_heads * plan.head_dim,
+            config.hidden_size,
+            bias=plan.output_bias,
+            out_dtype="float32",
+        )
+        rope_slice = rope_table(config).layer_slices[index]
+        self.attend: CacheAttention = CacheAttention(index, plan, rope_slice, dtype=kv_dtype)
+
+    def _add_qk_norm(self, plan: AttentionConfig, eps: float, kv_dtype: str) -> None:
+        is_full_width = plan.qk_norm == "full_width"
+        q_heads, k_heads = (plan.num_heads, plan.num_kv_heads) if is_full_width else (1, 1)
+        self.q_norm: RMSNorm = RMSNorm(plan.head_dim * q_heads, eps)
+        self.k_norm: RMSNorm = RMSNorm(plan.head_dim * k_heads, eps)
+        self.qk_norm = QKNorm(plan.num_heads, plan.num_kv_heads, eps=eps, out_dtype=kv_dtype)
+
+    @property
+    def input(self) -> Linear:
+        """The fused QKV matrix, whose attribute has MLC's name for it."""
+        qkv: Linear = getattr(self, self.qkv_name)
+        return qkv
+
+    def mix(self, projected: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        n, heads, head_dim = projected.shape[0], self.plan.num_heads, self.plan.head_dim
+        qkv = projected
+        if self.gate is not None:
+            qkv = self.gate.without_gate(projected, heads * head_dim)
+        qkv = qkv.reshape(n, self.num_fused_heads, head_dim)
+        if self.qk_norm is not None:
+            qkv = self.qk_norm(qkv, self.q_norm.weight, self.k_norm.weight)
+        attended = self.attend(qkv, kv).reshape(n, heads * head_dim)
+        if self.gate is not None:
+            attended = self.gate(attended, projected)
+        return self.o_proj(attended)
+
+
+class ShortConvMixer(Mixer):
+    """A short convolution between two gates."""
+
+    def __init__(self, config: DecoderConfig, plan: ShortConvConfig, index: int) -> None:
+        super().__init__()
+        hidden = config.hidden_size
+        self.in_proj: Linear = Linear(hidden, 3 * hidden, bias=plan.bias, out_dtype="float32")
+        self.conv: ShortConv = ShortConv(index, plan)
+        self.out_proj: Linear = Linear(hidden, hidden, bias=plan.bias, out_dtype="float32")
+
+    @property
+    def input(self) -> Linear:
+        """The matrix of both gates and the convolution's inputs."""
+        return self.in_proj
+
+    def mix(self, projected: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        return self.out_proj(self.conv(projected))
+
+
+class GatedDeltaMixer(Mixer):
+    """A gated delta net, whose decays and rates are computed from float32 matrices."""
+
+    def __init__(self, config: DecoderConfig, plan: GatedDeltaConfig, index: int) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, plan.channels + plan.num_values
+        self.in_proj: Linear = Linear(hidden, inner, bias=False, out_dtype="float32")
+        self.in_proj_ba: Linear = Linear(
+            hidden, 2 * plan.num_value_heads, bias=False, out_dtype="float32", keep_float32=True
+        )
+        self.net: GatedDelta = GatedDelta(index, plan, config.norm_eps)
+        self.out_proj: Linear = Linear(plan.num_values, hidden, bias=False, out_dtype="float32")
+
+    def forward(self, x: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        return self.out_proj(self.net(self.in_proj(x), self.in_proj_ba(x)))
+
+    def add_norm(
+        self, update: nn.Tensor, residual: nn.Tensor, norm: Norm, kv: nn.Object
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        x, residual = norm.add(update, residual)
+        return self(x, kv), residual
+
+
+def build_mixer(config: DecoderConfig, layer: int, kv_dtype: str) -> Mixer:
+    """Return the mixer of layer `layer`."""
+    before = [n.mixer for n in config.layers[:layer]]
+    num_attention = sum(isinstance(mixer, AttentionConfig) for mixer in before)
+    match config.layers[layer].mixer:
+        case AttentionConfig() as plan:
+            return Attention(config, plan, num_attention, kv_dtype)
+        case ShortConvConfig() as plan:
+            return ShortConvMixer(config, plan, layer - num_attention)
+        case GatedDeltaConfig() as plan:
+            return GatedDeltaMixer(config, plan, layer - num_attention)
