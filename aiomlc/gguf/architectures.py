@@ -36,6 +36,11 @@ class Architecture:
     #: Tensors of layer 0, by boolean field of a config that says whether they exist.
     tensors: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)  #: Further fields of a config.
+    #: The layer type of layers without key heads, which are recurrent.
+    recurrent_type: str = ""
+    #: The graph's names of further tensors of a layer.
+    layer_names: Mapping[str, str] = field(default_factory=dict)
+    last_norm: str = "output_norm"  #: The name of the norm before the output head.
     extra: Extra | None = None  #: Computes further fields from those read so far.
     is_sandwich: bool = False  #: Whether there are norms on the inputs and outputs of both layers.
     has_fused_qkv: bool = False  #: Whether the graph's source is one tensor for QKV.
@@ -110,6 +115,44 @@ def _exaone4(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"sliding_window_pattern": 4} | _layer_types(model, config)
 
 
+def _qwen35(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
+    """All heads together have the inner size; the layers of draft heads are counted, too."""
+    inner = model.metadata.integer(model.key("ssm.inner_size"))
+    heads = config["linear_num_value_heads"]
+    if heads < 1 or inner % heads:
+        problem = f"must be a multiple of {model.key('ssm.time_step_rank')} ({heads}), got {inner}"
+        raise model.metadata.error(model.key("ssm.inner_size"), problem)
+
+    drafts = model.metadata.integer(model.key("nextn_predict_layers"), 0)
+    layers = config["num_hidden_layers"] - drafts
+    return {"linear_value_head_dim": inner // heads, "num_hidden_layers": layers}
+
+
+_DELTA_NETS = {
+    "linear_conv_kernel_dim": "ssm.conv_kernel",
+    "linear_key_head_dim": "ssm.state_size",
+    "linear_num_key_heads": "ssm.group_count",
+    "linear_num_value_heads": "ssm.time_step_rank",
+    "full_attention_interval": "full_attention_interval",
+}
+_DELTA_NET_FORMS = {"linear_heads_are_tiled": True, "linear_rates_are_negative": True}
+_DELTA_NET_NAMES = {
+    "attn_qkv.weight": "linear_attn.in_proj_qkv.weight",
+    "attn_gate.weight": "linear_attn.in_proj_z.weight",
+    "ssm_beta.weight": "linear_attn.in_proj_b.weight",
+    "ssm_alpha.weight": "linear_attn.in_proj_a.weight",
+    "ssm_conv1d.weight": "linear_attn.conv1d.weight",
+    "ssm_a": "linear_attn.A_log",
+    "ssm_dt.bias": "linear_attn.dt_bias",
+    "ssm_norm.weight": "linear_attn.norm.weight",
+    "ssm_out.weight": "linear_attn.out_proj.weight",
+}
+_SHORT_CONV_NAMES = {
+    f"shortconv.{part}.{kind}": f"conv.{part}.{kind}"
+    for part in ("in_proj", "conv", "out_proj")
+    for kind in ("weight", "bias")
+}
+
 _NO_WINDOW = {"sliding_window": None, "use_sliding_window": False}
 _ATTENTION_BIAS = {"attention_bias": "attn_q.bias"}
 _LAYER_NORM = ("layer_norm_eps", _LAYER_EPS)
@@ -171,6 +214,16 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             },
             tensors={"mlp_bias": "ffn_down.bias", **_ATTENTION_BIAS},
         ),
+        "lfm2": Architecture(
+            model_type="lfm2",
+            norm_eps=("norm_eps", _RMS_EPS),
+            integers={"conv_L_cache": "shortconv.l_cache"},
+            tensors={"conv_bias": "shortconv.conv.bias"},
+            constants={"block_auto_adjust_ff_dim": False},
+            recurrent_type="conv",
+            last_norm="token_embd_norm",
+            layer_names=_SHORT_CONV_NAMES,
+        ),
         "llama": Architecture(
             model_type="llama",
             integers=_EXPERTS,
@@ -211,6 +264,25 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             constants=_NO_WINDOW,
         ),
         "qwen3": Architecture(model_type="qwen3", tensors=_ATTENTION_BIAS, constants=_NO_WINDOW),
+        "qwen35": Architecture(
+            model_type="qwen3_5_text",
+            integers=_DELTA_NETS,
+            constants=_DELTA_NET_FORMS,
+            layer_names=_DELTA_NET_NAMES,
+            extra=_qwen35,
+        ),
+        "qwen35moe": Architecture(
+            model_type="qwen3_5_moe_text",
+            integers={
+                "moe_intermediate_size": "expert_feed_forward_length",
+                "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+                **_EXPERTS,
+                **_DELTA_NETS,
+            },
+            constants=_DELTA_NET_FORMS,
+            layer_names=_DELTA_NET_NAMES,
+            extra=_qwen35,
+        ),
         "qwen3moe": Architecture(
             model_type="qwen3_moe",
             integers={"moe_intermediate_size": "expert_feed_forward_length", **_EXPERTS},

@@ -62,7 +62,7 @@ def config_fields(model: GGUFModel) -> ModelConfigFields:
 def _read_fields(model: GGUFModel) -> ModelConfigFields:
     architecture = find_architecture(model)
     names = _names(model, architecture)
-    values: dict[str, Any] = {"model_type": architecture.model_type, **_sizes(model)}
+    values: dict[str, Any] = {"model_type": architecture.model_type, **_sizes(model, architecture)}
     norm_eps, suffix = architecture.norm_eps
     values[norm_eps] = model.metadata.number(model.key(suffix))
     values |= {**architecture.constants, **_optional(model, architecture)}
@@ -94,11 +94,18 @@ def _names(model: GGUFModel, architecture: Architecture) -> dict[str, str]:
     return names | {"vocab_size": EMBEDDING, "tie_word_embeddings": HEAD}
 
 
-def _sizes(model: GGUFModel) -> dict[str, Any]:
+def _sizes(model: GGUFModel, architecture: Architecture) -> dict[str, Any]:
     metadata = model.metadata
     values = {field: metadata.integer(model.key(suffix)) for field, suffix in _SIZES.items()}
     heads = metadata.uniform_integer(model.key(_HEADS))
-    kv_heads = metadata.uniform_integer(model.key(_KEY_VALUE_HEADS), heads)
+    key = model.key(_KEY_VALUE_HEADS)
+    if architecture.recurrent_type and isinstance(metadata.value(key), list):
+        counts = metadata.integers(key)
+        kv_heads = metadata.uniform_integer(key, ignored=0)
+        kinds = ("full_attention", architecture.recurrent_type)
+        values["layer_types"] = [kinds[count == 0] for count in counts]
+    else:
+        kv_heads = metadata.uniform_integer(key, heads)
     return values | {
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,

@@ -125,8 +125,12 @@ class Metadata:
             for value in self._array(key)
         ]
 
-    def uniform_integer(self, key: str, default: int | None = None) -> int:
+    def uniform_integer(
+        self, key: str, default: int | None = None, *, ignored: int | None = None
+    ) -> int:
         """Return an integer that may also be given as an array with one for each layer.
+
+        Layers with the number `ignored` may differ.
 
         Raises:
             ModelLoadError: If it is missing, or differs between layers.
@@ -135,7 +139,7 @@ class Metadata:
         if values is None or isinstance(values, int | float | str):
             return self.integer(key, default)
 
-        different = sorted(set(self.integers(key)))
+        different = sorted(set(self.integers(key)) - {ignored})
         if len(different) != 1:
             problem = f"must be the same in all layers, got {safe_repr(different)}"
             raise self.error(key, problem)

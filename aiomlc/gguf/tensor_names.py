@@ -21,9 +21,9 @@ from aiomlc.gguf.container import TensorInfo
 from aiomlc.gguf.model import GGUFModel
 
 _BLOCK = re.compile(r"blk\.(\d{1,6})\.(\w+)(?:\.(\d{1,6}))?\.(weight|bias)", re.ASCII)
+_ANY_BLOCK = re.compile(r"blk\.(\d{1,6})\.([\w.]+)", re.ASCII)
 _MODEL = {
     "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
     "output": "lm_head",
 }
 _LAYER = {
@@ -97,7 +97,8 @@ def expected_names(
     """Yield the graph's name and GGUF's name of the tensors of a layer, or outside of layers."""
     for kind in ("weight", "bias"):
         if layer is None:
-            yield from ((f"{name}.{kind}", f"{own}.{kind}") for own, name in _MODEL.items())
+            names = _model_names(find_architecture(model))
+            yield from ((f"{name}.{kind}", f"{own}.{kind}") for own, name in names.items())
             continue
 
         block, prefix = f"blk.{layer}", f"model.layers.{layer}"
@@ -107,10 +108,17 @@ def expected_names(
                 yield f"{at}.{name}.{kind}", f"{block}.{own}_exps.{kind}"
             continue
 
+        own_layer = find_architecture(model).layer_names
+        yield from ((f"{prefix}.{name}", f"{block}.{own}") for own, name in own_layer.items())
         # Of the two names that a norm has, depending on the architecture, this is `ffn_norm`.
         own_names = {name: own for own, name in _layer_names(find_architecture(model)).items()}
         for name, own in own_names.items():
             yield f"{prefix}.{name}.{kind}", f"{block}.{own}.{kind}"
+
+
+def _model_names(architecture: Architecture) -> dict[str, str]:
+    """Return the graph's names of the tensors outside of layers by GGUF's."""
+    return _MODEL | {architecture.last_norm: "model.norm"}
 
 
 def _layer_names(architecture: Architecture) -> dict[str, str]:
@@ -132,11 +140,18 @@ class _Splitter:
         heads, kv_heads = values["num_attention_heads"], values["num_key_value_heads"]
         self._qkv_rows = [count * values["head_dim"] for count in (heads, kv_heads, kv_heads)]
         self._names = _layer_names(self._architecture)
+        self._model_names = _model_names(self._architecture)
 
     def pieces(self, tensor: TensorInfo) -> Iterator[tuple[str, TensorPiece]]:
         name, _, kind = tensor.name.rpartition(".")
-        if name in _MODEL:
-            yield f"{_MODEL[name]}.{kind}", _whole(tensor)
+        if name in self._model_names:
+            yield f"{self._model_names[name]}.{kind}", _whole(tensor)
+            return
+
+        block = _ANY_BLOCK.fullmatch(tensor.name)
+        own_names = self._architecture.layer_names
+        if block is not None and (own := own_names.get(block[2])) is not None:
+            yield f"model.layers.{int(block[1])}.{own}", _whole(tensor)
             return
 
         match = _BLOCK.fullmatch(tensor.name)

@@ -33,10 +33,12 @@ ARCHITECTURES: Mapping[str, str] = {
     "olmo3": "olmo2",
     "phi": "phi2",
     "qwen2_moe": "qwen2moe",
+    "qwen3_5_moe_text": "qwen35moe",
+    "qwen3_5_text": "qwen35",
     "qwen3_moe": "qwen3moe",
 }
 _PERMUTED = ("granite", "internlm3", "llama", "mistral", "mixtral", "smollm3")
-_MINUS_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron")
+_MINUS_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron", "qwen3_5_moe_text", "qwen3_5_text")
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
 _SIZES = {
     "num_hidden_layers": "block_count",
@@ -50,6 +52,12 @@ _SIZES = {
     "num_experts_per_tok": "expert_used_count",
     "moe_intermediate_size": "expert_feed_forward_length",
     "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    "conv_L_cache": "shortconv.l_cache",
+    "linear_conv_kernel_dim": "ssm.conv_kernel",
+    "linear_key_head_dim": "ssm.state_size",
+    "linear_num_key_heads": "ssm.group_count",
+    "linear_num_value_heads": "ssm.time_step_rank",
+    "full_attention_interval": "full_attention_interval",
 }
 _NUMBERS = {
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
@@ -136,7 +144,7 @@ def _add_config(writer: gguf.GGUFWriter, name: str, config: Mapping[str, Any]) -
     for field, key in _NUMBERS.items():
         if config.get(field) is not None:
             writer.add_float32(f"{name}.{key}", config[field])
-    writer.add_head_count_kv(kv_heads)
+    _add_key_heads(writer, config, kv_heads)
     if config.get("head_dim"):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
@@ -146,6 +154,18 @@ def _add_config(writer: gguf.GGUFWriter, name: str, config: Mapping[str, Any]) -
         default = name == "gptneox"
         writer.add_parallel_residual(config.get("use_parallel_residual", default))
     _add_windows(writer, f"{name}.attention.sliding_window_pattern", config)
+
+
+def _add_key_heads(writer: gguf.GGUFWriter, config: Mapping[str, Any], kv_heads: int) -> None:
+    if config["model_type"] == "lfm2":
+        kinds = config["layer_types"]
+        writer.add_head_count_kv([0 if kind == "conv" else kv_heads for kind in kinds])
+        writer.add_layer_norm_rms_eps(config["norm_eps"])
+    else:
+        writer.add_head_count_kv(kv_heads)
+    if "linear_value_head_dim" in config:
+        values = config["linear_value_head_dim"] * config["linear_num_value_heads"]
+        writer.add_ssm_inner_size(values)
 
 
 def _add_windows(writer: gguf.GGUFWriter, key: str, config: Mapping[str, Any]) -> None:
@@ -159,7 +179,7 @@ def _add_rope(writer: gguf.GGUFWriter, name: str, config: Mapping[str, Any]) -> 
     rope = {**config, **(config.get("rope_parameters") or {})}
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    rotated = int(head_dim * config.get("partial_rotary_factor", config.get("rotary_pct", 1.0)))
+    rotated = int(head_dim * rope.get("partial_rotary_factor", config.get("rotary_pct", 1.0)))
     writer.add_rope_dimension_count(rotated)
     theta = rope.get("rope_theta", rope.get("rotary_emb_base"))
     if theta is not None:
@@ -216,10 +236,43 @@ def _convert(config: Mapping[str, Any], weights: Weights) -> dict[str, NDArray[n
         elif model_type == "gpt_neox" and "query_key_value" in name:
             parts = value.reshape(heads, 3, -1, *value.shape[1:])
             value = np.concatenate([parts[:, i].reshape(-1, *value.shape[1:]) for i in range(3)])
+        elif ".linear_attn." in name:
+            name, value = _convert_delta_net(config, name, value)
+        elif name.endswith(".conv.conv.weight"):
+            value = value[:, 0]
         elif model_type in _MINUS_ONE and name.endswith("norm.weight"):
             value = value + np.float32(1)
         converted[name] = np.ascontiguousarray(value)
     return converted
+
+
+def _convert_delta_net(
+    config: Mapping[str, Any], name: str, value: NDArray[np.float32]
+) -> tuple[str, NDArray[np.float32]]:
+    """Put value heads in the order of GGUF: first one of each key head, then the next of each."""
+    key_heads, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+
+    def tiled(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        by_head = rows.reshape(key_heads, heads // key_heads, -1, *rows.shape[1:])
+        return by_head.swapaxes(0, 1).reshape(rows.shape)
+
+    keys = 2 * key_heads * config["linear_key_head_dim"]
+    match name.split(".linear_attn.")[1]:
+        case "in_proj_qkv.weight":
+            value = np.concatenate([value[:keys], tiled(value[keys:])])
+        case "conv1d.weight":
+            value = np.concatenate([value[:keys], tiled(value[keys:])])[:, 0]
+        case "out_proj.weight":
+            value = tiled(value.T).T
+        case "A_log":
+            value = -np.exp(tiled(value))
+        case "dt_bias":
+            name, value = name.replace("dt_bias", "dt_proj.bias"), tiled(value)
+        case "in_proj_z.weight" | "in_proj_a.weight" | "in_proj_b.weight":
+            value = tiled(value)
+        case _:
+            pass
+    return name, value
 
 
 def _interleave(value: NDArray[np.float32], heads: int) -> NDArray[np.float32]:

@@ -21,8 +21,18 @@ from tests.model.make_reference import PROMPT
 from tests.model.tiny_models import TINY_CONFIGS, random_weights
 
 # Of each quirk of the format one: permuted queries and keys, and factors of RoPE; norms that
-# include one; factors by length, and fused matrices; stacked and shared experts; separated QKV.
-_NAMES = ("llama", "gemma2", "phi3_long", "qwen2_moe", "gpt_neox")
+# include one; factors by length, and fused matrices; stacked and shared experts; separated QKV;
+# layers without key heads; the order of value heads, and the form of decays.
+_NAMES = (
+    "llama",
+    "gemma2",
+    "phi3_long",
+    "qwen2_moe",
+    "gpt_neox",
+    "lfm2",
+    "qwen3_5_text",
+    "qwen3_5_moe_text",
+)
 
 
 def _open(path: Path, **options: Any) -> NativeModel:  # noqa: ANN401 - of EngineConfig.

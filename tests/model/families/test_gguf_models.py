@@ -21,6 +21,7 @@ from aiomlc.models import (
     decoder_parameters,
     read_description,
 )
+from aiomlc.models.config.layers import GatedDeltaConfig, LayerConfig
 from aiomlc.models.parameters.parameter import source_runs
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
@@ -52,6 +53,7 @@ def test_the_config_is_that_of_the_original_model(tmp_path: Path, name: str) -> 
         original,
         model_type={"internlm3": "llama", "mistral": "llama"}.get(name, original.model_type),
         checkpoint=replace(original.checkpoint, hf_qkv_layout=layout, hf_norm_offset=0.0),
+        layers=tuple(map(_in_gguf, original.layers)),
     )
     _assert_equal_but_for_rounding(stored, expected)
 
@@ -63,6 +65,9 @@ def test_the_weights_are_those_of_the_original_model(tmp_path: Path, name: str) 
 
     parameters = decoder_parameters(_config(directory))
     for expected, parameter in zip(parameters, decoder_parameters(_config(file)), strict=True):
+        if ".linear_attn." in parameter.name and "norm" not in parameter.name:
+            continue  # Their heads have another order, which the test of logits proves.
+
         actual = _read_parameter(parameter, stored)
         np.testing.assert_array_equal(actual, _read_parameter(expected, original), parameter.name)
 
@@ -127,6 +132,14 @@ def _config(path: Path) -> DecoderConfig:
     config = read_description(path).config
     assert isinstance(config, DecoderConfig)
     return config
+
+
+def _in_gguf(layer: LayerConfig) -> LayerConfig:
+    mixer = layer.mixer
+    if not isinstance(mixer, GatedDeltaConfig):
+        return layer
+
+    return replace(layer, mixer=replace(mixer, head_order="tiled", rates="negative"))
 
 
 def _assert_equal_but_for_rounding(actual: DecoderConfig, expected: DecoderConfig) -> None:
