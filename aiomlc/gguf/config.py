@@ -96,7 +96,9 @@ def _names(model: GGUFModel, architecture: Architecture) -> dict[str, str]:
 
 def _sizes(model: GGUFModel, architecture: Architecture) -> dict[str, Any]:
     metadata = model.metadata
-    values = {field: metadata.integer(model.key(suffix)) for field, suffix in _SIZES.items()}
+    values: dict[str, Any] = {
+        field: metadata.integer(model.key(suffix)) for field, suffix in _SIZES.items()
+    }
     heads = metadata.uniform_integer(model.key(_HEADS))
     key = model.key(_KEY_VALUE_HEADS)
     if architecture.recurrent_type and isinstance(metadata.value(key), list):

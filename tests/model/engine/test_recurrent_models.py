@@ -27,7 +27,8 @@ PREFIX = "The sea is deep and the sky is high. " * 6
 def families(test: Callable[..., Any]) -> Callable[..., Any]:
     """Run a test for each family, and usually for one of them."""
     sampled: Callable[..., Any] = pytest.mark.sampled(family=("qwen3_5_text",))(test)
-    return pytest.mark.parametrize("family", FAMILIES)(sampled)
+    parametrized: Callable[..., Any] = pytest.mark.parametrize("family", FAMILIES)(sampled)
+    return parametrized
 
 
 @pytest.fixture

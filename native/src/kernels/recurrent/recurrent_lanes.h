@@ -298,11 +298,15 @@ class Recurrent {
       const float* const from = source == nullptr ? nullptr : source + block;
       const Block part{columns, column, index, rows};
       float* const to = run.target + matrix + block;
-      ForVectors(0, columns, [&](int64_t i, int count) {
+      int64_t i = 0;
+      for (; i + kWide * kWidth <= columns; i += kWide * kWidth) {
+        UpdateColumns<kWide>(call, part, i, kWidth, from, to, scratch);
+      }
+      ForVectors(i, columns, [&](int64_t first, int count) {
         if (count == kWidth) {
-          UpdateColumns<true>(call, part, i, count, from, to, scratch);
+          UpdateColumns<1>(call, part, first, kWidth, from, to, scratch);
         } else {
-          UpdateColumns<false>(call, part, i, count, from, to, scratch);
+          UpdateColumns<0>(call, part, first, count, from, to, scratch);
         }
       });
     }
@@ -316,57 +320,104 @@ class Recurrent {
     int64_t rows;
   };
 
+  /*! \brief The vectors of columns that fit in registers with their sums. */
+  static constexpr int kWide = Lanes::kRegisters == 1 ? 2 : 1;
+
+  /*! \brief The products of a matrix with a key and a query, of some columns. */
+  template <int kVectors>
+  struct Products {
+    /*! \brief Sums of the even and of the odd rows, since an addition takes longer than the next
+     * one can wait. */
+    Vector remembered[2][kVectors], answer[2][kVectors];
+
+    Products() {
+      for (int parity = 0; parity < 2; ++parity) {
+        for (int v = 0; v < kVectors; ++v) {
+          remembered[parity][v] = answer[parity][v] = Lanes::Set(0.0f);
+        }
+      }
+    }
+
+    void Add(int parity, int v, Vector cell, float key, float query) {
+      remembered[parity][v] = Lanes::Fma(cell, Lanes::Set(key), remembered[parity][v]);
+      answer[parity][v] = Lanes::Fma(cell, Lanes::Set(query), answer[parity][v]);
+    }
+  };
+
   /*!
-   * \brief Let rows update the columns [i, i + count) of a block.
-   * \tparam kIsWhole Whether these are a whole vector.
+   * \brief Let rows update some columns of a block.
+   * \tparam kWhole The whole vectors of columns from `i` on; 0 for the first `count` columns of
+   * one.
    */
-  template <bool kIsWhole>
+  template <int kWhole>
   static void UpdateColumns(const GatedDeltaCall& call, const Block& block, int64_t i,
                             int num_columns, const float* from, float* to, const Scratch& scratch) {
-    const int count = kIsWhole ? kWidth : num_columns;
+    constexpr int kVectors = kWhole == 0 ? 1 : kWhole;
+    const int count = kWhole == 0 ? num_columns : kWidth;
     const int64_t size = call.key_dim;
     const int64_t stride = block.columns;
+    Products<kVectors> products;
+    if (from != nullptr) {
+      for (int64_t k = 0; k < size; ++k) {
+        for (int v = 0; v < kVectors; ++v) {
+          products.Add(k & 1, v, Load(from + k * stride + i + v * kWidth, count), scratch.keys[k],
+                       scratch.queries[k]);
+        }
+      }
+    }
     for (int64_t row = 0; row < block.rows; ++row) {
-      const float* const query = scratch.queries + row * size;
-      const float* const key = scratch.keys + row * size;
       const int64_t pair = row * scratch.ratio + block.index;
       const int64_t at = pair * call.value_dim + block.first + i;
       const Vector decay = Lanes::Set(scratch.decays[pair]);
-      Vector remembered = Lanes::Set(0.0f);
-      Vector answer = Lanes::Set(0.0f);
-      if (from != nullptr) {
-        // Two sums each, since an addition takes longer than the next one can wait.
-        Vector odd_remembered = remembered;
-        Vector odd_answer = answer;
-        int64_t k = 0;
-        for (; k + 1 < size; k += 2) {
-          const Vector even = Load(from + k * stride + i, count);
-          const Vector odd = Load(from + (k + 1) * stride + i, count);
-          remembered = Lanes::Fma(even, Lanes::Set(key[k]), remembered);
-          answer = Lanes::Fma(even, Lanes::Set(query[k]), answer);
-          odd_remembered = Lanes::Fma(odd, Lanes::Set(key[k + 1]), odd_remembered);
-          odd_answer = Lanes::Fma(odd, Lanes::Set(query[k + 1]), odd_answer);
-        }
-        if (k < size) {
-          const Vector even = Load(from + k * stride + i, count);
-          remembered = Lanes::Fma(even, Lanes::Set(key[k]), remembered);
-          answer = Lanes::Fma(even, Lanes::Set(query[k]), answer);
-        }
-        remembered = Lanes::Mul(decay, Lanes::Add(remembered, odd_remembered));
-        answer = Lanes::Mul(decay, Lanes::Add(answer, odd_answer));
+      Vector delta[kVectors];
+      for (int v = 0; v < kVectors; ++v) {
+        const Vector remembered =
+            Lanes::Mul(decay, Lanes::Add(products.remembered[0][v], products.remembered[1][v]));
+        const Vector answer =
+            Lanes::Mul(decay, Lanes::Add(products.answer[0][v], products.answer[1][v]));
+        const Vector value = Load(scratch.values + at + v * kWidth, count);
+        delta[v] = Lanes::Mul(Lanes::Set(scratch.betas[pair]), Lanes::Sub(value, remembered));
+        Store(scratch.outputs + at + v * kWidth,
+              Lanes::Fma(Lanes::Set(scratch.products[row]), delta[v], answer), count);
       }
-      const Vector value = Load(scratch.values + at, count);
-      const Vector delta =
-          Lanes::Mul(Lanes::Set(scratch.betas[pair]), Lanes::Sub(value, remembered));
-      for (int64_t k = 0; k < size; ++k) {
-        const Vector old = from == nullptr ? Lanes::Set(0.0f)
-                                           : Lanes::Mul(decay, Load(from + k * stride + i, count));
-        Store(to + k * stride + i, Lanes::Fma(Lanes::Set(key[k]), delta, old), count);
-      }
-      Store(scratch.outputs + at, Lanes::Fma(Lanes::Set(scratch.products[row]), delta, answer),
-            count);
+      const float* const key = scratch.keys + row * size;
+      // The products with the next key and query are computed while the cells are in registers.
+      products = row + 1 < block.rows
+                     ? UpdateCells<kVectors, true>(from, to, stride, i, count, key, size,
+                                                   scratch.queries + (row + 1) * size, decay, delta)
+                     : UpdateCells<kVectors, false>(from, to, stride, i, count, key, size, nullptr,
+                                                    decay, delta);
       from = to;
     }
+  }
+
+  /*!
+   * \brief Compute cell = decay * cell + key * delta, of all rows of some columns.
+   * \return If `kHasNext`, the products of the new cells with the next key and query.
+   */
+  template <int kVectors, bool kHasNext>
+  static Products<kVectors> UpdateCells(const float* from, float* to, int64_t stride, int64_t i,
+                                        int count, const float* key, int64_t size,
+                                        const float* next_query, Vector decay,
+                                        const Vector (&delta)[kVectors]) {
+    Products<kVectors> products;
+    const auto update = [&](int64_t k, int parity) {
+      for (int v = 0; v < kVectors; ++v) {
+        const int64_t cell = k * stride + i + v * kWidth;
+        const Vector old =
+            from == nullptr ? Lanes::Set(0.0f) : Lanes::Mul(decay, Load(from + cell, count));
+        const Vector updated = Lanes::Fma(Lanes::Set(key[k]), delta[v], old);
+        Store(to + cell, updated, count);
+        if constexpr (kHasNext) products.Add(parity, v, updated, key[size + k], next_query[k]);
+      }
+    };
+    int64_t k = 0;
+    for (; k + 1 < size; k += 2) {
+      update(k, 0);
+      update(k + 1, 1);
+    }
+    if (k < size) update(k, 0);
+    return products;
   }
 
   /*! \brief Norm the outputs of the value heads of a key head, and gate them. */
