@@ -33,7 +33,6 @@ from aiomlc.serve.routes import make_routes
 _LOG = logging.getLogger("aiomlc")
 # Time for the answers to aborted requests to be sent.
 _ABORT_SECONDS = 5.0
-# A longer path is not compared with those that are served: that takes time on the event loop.
 # The paths of APIs that are not served, by their beginning, and what there is instead.
 _OTHER_APIS = {
     "/api/": "; Ollama's API is not served, OpenAI's is: /v1/chat/completions",
@@ -42,6 +41,7 @@ _OTHER_APIS = {
         ("/v1/files", "/v1/batches"), "; `aiomlc batch` answers files of requests, on the computer"
     ),
 }
+# A longer path is not compared with those that are served: that takes time on the event loop.
 _MAX_COMPARED_PATH = 200
 
 
