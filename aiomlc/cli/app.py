@@ -36,10 +36,10 @@ app: typer.Typer = typer.Typer(
     rich_markup_mode=None,  # Its tables cut long names off in a narrow terminal.
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(chat)
+app.command(cls=GroupedCommand, context_settings={"allow_extra_args": True})(chat)
 app.command(cls=GroupedCommand)(serve)
-app.command()(batch)
-app.command()(plan)
+app.command(cls=GroupedCommand)(batch)
+app.command(cls=GroupedCommand)(plan)
 app.command()(show)
 app.command("compile")(compile_)
 app.command()(convert)
@@ -49,7 +49,7 @@ app.command("gen_config", hidden=True)(gen_config)
 app.command()(pull)
 app.command("list")(list_)
 app.command()(rm)
-app.command()(bench)
+app.command(cls=GroupedCommand)(bench)
 app.command()(doctor)
 app.add_typer(cache_app, name="cache")
 

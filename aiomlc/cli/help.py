@@ -16,6 +16,7 @@ _OTHERS: Mapping[str, str] = {
     "generate": "chat -p",
     "ps": "list",
     "ls": "list",
+    "models": "list",
     "remove": "rm",
     "download": "pull",
     "info": "show",

@@ -44,7 +44,7 @@ class ChatSettings:
     device: str = "auto"
     system: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  #: Fields of every request.
-    engine: Mapping[str, Any] = field(default_factory=dict)  #: Fields of the EngineConfig.
+    engine: EngineConfig = field(default_factory=EngineConfig)
 
 
 class QuestionReader(Protocol):
@@ -74,12 +74,11 @@ def run_chat(settings: ChatSettings, prompt: str | None, status: StatusLine) -> 
         OSError: If the output cannot be written.
     """
     question = read_question(prompt, sys.stdin)
-    config = EngineConfig(**settings.engine)
     check_parameters(settings.options)
     screen = Screen(sys.stdout, sys.stderr)
     with (
         start_blocking_portal() as portal,
-        _open_engine(portal, settings, config, status) as engine,
+        _open_engine(portal, settings, status) as engine,
     ):
         session = ChatSession(engine, screen, system=settings.system, options=settings.options)
         chat = TerminalChat(
@@ -105,14 +104,14 @@ def run_chat(settings: ChatSettings, prompt: str | None, status: StatusLine) -> 
 
 @contextmanager
 def _open_engine(
-    portal: BlockingPortal, settings: ChatSettings, config: EngineConfig, status: StatusLine
+    portal: BlockingPortal, settings: ChatSettings, status: StatusLine
 ) -> Iterator[AsyncMLCEngine]:
     line = ProgressLine(sys.stderr, previous=status)
     engine = AsyncMLCEngine(
         settings.model,
         settings.device,
         mode="interactive",
-        engine_config=config,
+        engine_config=settings.engine,
         on_progress=line.show,
     )
     drawing = portal.start_task_soon(line.run)

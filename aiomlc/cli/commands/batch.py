@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("batch",)
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,12 +15,13 @@ from aiomlc.cli.options.common import (
     KVCacheDtype,
     Model,
     NamedModel,
+    Overrides,
     Preset,
     Quantization,
     one_model,
 )
+from aiomlc.cli.options.overrides import engine_config
 from aiomlc.cli.terminal.failures import CommandError, report_failures
-from aiomlc.config import EngineConfig
 
 
 def batch(  # noqa: PLR0913 - one parameter per option.
@@ -41,6 +42,7 @@ def batch(  # noqa: PLR0913 - one parameter per option.
     mode: Preset = "local",
     quantization: Quantization = None,
     kv_cache_dtype: KVCacheDtype = "auto",
+    overrides: Overrides = "",
     max_num_sequence: Annotated[int | None, typer.Option(help="The maximum batch size.")] = None,
     backend: Annotated[Literal["asyncio", "trio"], typer.Option(help="The event loop.")] = (
         "asyncio"
@@ -49,12 +51,13 @@ def batch(  # noqa: PLR0913 - one parameter per option.
 ) -> None:
     """Answer a file of requests, or the rest of it."""
     with report_failures(debug=debug):
-        fields: dict[str, Any] = {
-            "mode": mode,
-            "quantization": quantization,
-            "kv_cache_dtype": kv_cache_dtype,
-            "max_num_sequence": max_num_sequence,
-        }
+        config = engine_config(
+            overrides,
+            mode=mode,
+            quantization=quantization,
+            kv_cache_dtype=kv_cache_dtype,
+            max_num_sequence=max_num_sequence,
+        )
         try:
             # Imported here because the import of the engine would slow down --help.
             from aiomlc.cli.jobs.batch import BatchSettings, run_batch_process
@@ -74,7 +77,7 @@ def batch(  # noqa: PLR0913 - one parameter per option.
                 embedding_model=embedding_model,
                 max_in_flight=max_in_flight,
                 device=device,
-                config=EngineConfig(**fields),
+                config=config,
                 backend=backend,
             )
         )

@@ -16,20 +16,23 @@ import typer
 from aiomlc.cli.options.common import (
     Debug,
     Device,
+    KVCacheDtype,
     Model,
     NamedModel,
+    Overrides,
     Preset,
     Quantization,
     one_model,
 )
+from aiomlc.cli.options.overrides import engine_config
 from aiomlc.cli.terminal.failures import CommandError, report_failures
 from aiomlc.cli.terminal.tables import format_table
-from aiomlc.config import EngineConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiomlc.cli.jobs.bench_load import Load, LoadResult
+    from aiomlc.config import EngineConfig
     from aiomlc.runtime.loading.progress import LoadProgress
 
 _FAILED = 1
@@ -61,10 +64,15 @@ def bench(  # noqa: PLR0913 - one parameter per option.
     device: Device = "auto",
     mode: Preset = "local",
     quantization: Quantization = None,
+    kv_cache_dtype: KVCacheDtype = "auto",
+    overrides: Overrides = "",
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Measure latencies of the library, or of a server, under a load."""
+    """Measure latencies under a load.
+
+    Of the library, or of a server.
+    """
     with report_failures(debug=debug):
         import anyio
 
@@ -84,7 +92,9 @@ def bench(  # noqa: PLR0913 - one parameter per option.
             _check_url(url)
             result = anyio.run(_load_server, url, api_key, model, load)
         else:
-            config = EngineConfig(mode=mode, quantization=quantization)
+            config = engine_config(
+                overrides, mode=mode, quantization=quantization, kv_cache_dtype=kv_cache_dtype
+            )
             result = anyio.run(_load_library, model, device, config, load)
 
         _print(result, as_json=as_json)

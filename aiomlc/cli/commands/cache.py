@@ -48,7 +48,10 @@ def list_(*, debug: Debug = False) -> None:
 
 @cache_app.command()
 def verify(*, debug: Debug = False) -> None:
-    """Compare all files with their checksums; exit with 1 if an entry is damaged."""
+    """Compare all files with their checksums.
+
+    The exit code is 1 if an entry is damaged.
+    """
     with report_failures(debug=debug):
         from aiomlc.cache import list_entries, verify_entry
         from aiomlc.runtime.native.library import load_native

@@ -16,15 +16,20 @@ from aiomlc.cli.options.common import (
     KVCacheDtype,
     Model,
     NamedModel,
+    Overrides,
     Quantization,
     one_model,
 )
+from aiomlc.cli.options.overrides import engine_config
 from aiomlc.cli.terminal.failures import CommandError, report_failures
 from aiomlc.cli.terminal.status_line import StatusLine
 from aiomlc.errors import ModelNotFoundError
 
+_QUESTION = "the first argument is the model; give a question with -p"
+
 
 def chat(  # noqa: PLR0913 - one parameter per option.
+    context: typer.Context,
     model: Model = None,
     *,
     named_model: NamedModel = None,
@@ -46,6 +51,7 @@ def chat(  # noqa: PLR0913 - one parameter per option.
     device: Device = "auto",
     quantization: Quantization = None,
     kv_cache_dtype: KVCacheDtype = "auto",
+    overrides: Overrides = "",
     model_lib: Annotated[
         Path | None, typer.Option(help="A library that `aiomlc compile` has written.")
     ] = None,
@@ -64,17 +70,21 @@ def chat(  # noqa: PLR0913 - one parameter per option.
         # Imported here because the import of the engine would slow down --help.
         from aiomlc.cli.chat.terminal_chat import ChatSettings, run_chat
 
+        if context.args:  # The words of a question, or one after the model.
+            raise CommandError(_QUESTION)
+
         model = one_model(model, named_model)
         if model == "-":  # As of other programs; a prompt is needed more often than a model.
             model, prompt = None, prompt or "-"
         settings = ChatSettings(
             model=model,
             device=device,
-            engine={
-                "quantization": quantization,
-                "kv_cache_dtype": kv_cache_dtype,
-                "model_lib": _existing(model_lib),
-            },
+            engine=engine_config(
+                overrides,
+                quantization=quantization,
+                kv_cache_dtype=kv_cache_dtype,
+                model_lib=_existing(model_lib),
+            ),
             system=system,
             options={name: value for name, value in options.items() if value is not None},
         )
@@ -84,11 +94,10 @@ def chat(  # noqa: PLR0913 - one parameter per option.
             if model is None or " " not in model:
                 raise
 
-            reason = "the first argument is the model; give a question with -p"
             if isinstance(error, CommandError):
-                raise CommandError(f"the prompt is empty: {reason}") from error
+                raise CommandError(f"the prompt is empty: {_QUESTION}") from error
 
-            message = f"{error}; {reason}"
+            message = f"{error}; {_QUESTION}"
             raise ModelNotFoundError(message, path=error.path, field=error.field) from error
 
 

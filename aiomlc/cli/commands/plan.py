@@ -15,12 +15,13 @@ from aiomlc.cli.options.common import (
     KVCacheDtype,
     Model,
     NamedModel,
+    Overrides,
     Preset,
     Quantization,
     one_model,
 )
+from aiomlc.cli.options.overrides import engine_config
 from aiomlc.cli.terminal.failures import report_failures
-from aiomlc.config import EngineConfig
 
 
 def plan(  # noqa: PLR0913 - one parameter per option.
@@ -31,6 +32,7 @@ def plan(  # noqa: PLR0913 - one parameter per option.
     mode: Preset = "local",
     quantization: Quantization = None,
     kv_cache_dtype: KVCacheDtype = "auto",
+    overrides: Overrides = "",
     max_num_sequence: Annotated[int | None, typer.Option(help="The maximum batch size.")] = None,
     max_total_sequence_length: Annotated[
         int | None, typer.Option(help="The KV cache's capacity in tokens.")
@@ -57,7 +59,7 @@ def plan(  # noqa: PLR0913 - one parameter per option.
         # Imported here because the imports would slow down --help.
         from aiomlc.api.engines.planning import plan_memory
 
-        config = EngineConfig(**fields)
+        config = engine_config(overrides, **fields)
         model = one_model(model, named_model)
         if model is not None:
             _download(model)

@@ -21,7 +21,10 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a model's files say of it: size, context, template, license."""
+    """Show what a model's files say of it.
+
+    Its size, context, chat template and license.
+    """
     with report_failures(debug=debug):
         # Imported here because the imports would slow down --help.
         from aiomlc.cli.chat.model_summary import format_summary, summarize_model

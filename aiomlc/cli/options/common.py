@@ -8,6 +8,7 @@ __all__ = (
     "KVCacheDtype",
     "Model",
     "NamedModel",
+    "Overrides",
     "Preset",
     "Quantization",
     "one_model",
@@ -47,6 +48,10 @@ KVCacheDtype = Annotated[
     typer.Option(
         help="The KV cache's dtype: auto, float16, float32 or int8.", rich_help_panel=_PANEL
     ),
+]
+Overrides = Annotated[
+    str,
+    typer.Option(help="Settings: 'num_threads=4;max_num_sequence=8'.", rich_help_panel=_PANEL),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")]
 

@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
-__all__ = ("parse_overrides",)
+__all__ = ("engine_config", "parse_overrides")
+
+from typing import Any
 
 from aiomlc.cli.terminal.failures import CommandError
+from aiomlc.config import EngineConfig
+from aiomlc.validation.suggestions import ENGINE_SYNONYMS, suggest
+
+# MLC LLM's names in --overrides whose fields have another name.
+_OVERRIDES = {
+    "context_window_size": "max_single_sequence_length",
+    "max_total_seq_length": "max_total_sequence_length",
+}
+
+
+def engine_config(overrides: str, **fields: Any) -> EngineConfig:  # noqa: ANN401 - of any type.
+    """Return the configuration with these fields, and those in `--overrides`.
+
+    Raises:
+        CommandError: If a setting in `overrides` is unknown or has no value.
+        BadRequestError: If a value is invalid.
+    """
+    known = EngineConfig.__dataclass_fields__
+    for name, value in parse_overrides(overrides).items():
+        field = _OVERRIDES.get(name, name)
+        if field not in known:
+            hint = suggest(name, known, synonyms=ENGINE_SYNONYMS)
+            hint = hint or f"; known: {', '.join(known)}"
+            raise CommandError(f"--overrides has no setting {name!r}{hint}")
+
+        fields[field] = _as_number(value)
+
+    return EngineConfig(**fields)
 
 
 def parse_overrides(text: str) -> dict[str, int | str]:
@@ -21,3 +51,10 @@ def parse_overrides(text: str) -> dict[str, int | str]:
 
         values[name] = int(value) if value.lstrip("-").isdecimal() else value
     return values
+
+
+def _as_number(value: int | str) -> int | float | str:
+    try:
+        return value if isinstance(value, int) else float(value)
+    except ValueError:
+        return value

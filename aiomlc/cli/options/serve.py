@@ -13,17 +13,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from aiomlc.cli.options.common import Device, KVCacheDtype, Preset, Quantization
-from aiomlc.cli.options.overrides import parse_overrides
+from aiomlc.cli.options.common import Device, KVCacheDtype, Overrides, Preset, Quantization
+from aiomlc.cli.options.overrides import engine_config
 from aiomlc.cli.terminal.failures import CommandError
 from aiomlc.config import EngineConfig
-from aiomlc.validation.suggestions import ENGINE_SYNONYMS, suggest
 
-# MLC LLM's names in --overrides whose fields have another name.
-_OVERRIDES = {
-    "context_window_size": "max_single_sequence_length",
-    "max_total_seq_length": "max_total_sequence_length",
-}
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _MIB = 2**20
@@ -101,10 +95,7 @@ class EngineOptions:
     ] = "disable"
     prefix_cache_mode: Annotated[str, _option("radix or disable.", "Engine")] = "radix"
     prefill_mode: Annotated[str, _option("hybrid or chunked.", "Engine")] = "hybrid"
-    overrides: Annotated[
-        str,
-        _option("Settings: 'max_num_sequence=16;context_window_size=1024'.", "Engine"),
-    ] = ""
+    overrides: Overrides = ""
     enable_tracing: Annotated[
         bool, _option("Record events, for /debug/dump_event_trace.", "Engine")
     ] = False
@@ -132,25 +123,15 @@ class EngineOptions:
             CommandError: If a setting in `--overrides` is unknown or has no value.
             BadRequestError: If a value is invalid.
         """
-        values: dict[str, Any] = {
-            "additional_models": tuple(self.additional_models or ()),
-            "kv_cache_dtype": self.kv_cache_dtype,
-            "prefill_mode": self.prefill_mode,
-            "prefix_cache_mode": self.prefix_cache_mode,
-            "quantization": self.quantization,
-            "speculative_mode": self.speculative_mode,
-        }
-        for name, value in parse_overrides(self.overrides).items():
-            field = _OVERRIDES.get(name, name)
-            if field not in EngineConfig.__dataclass_fields__:
-                known = EngineConfig.__dataclass_fields__
-                hint = suggest(name, known, synonyms=ENGINE_SYNONYMS)
-                hint = hint or f"; known: {', '.join(known)}"
-                raise CommandError(f"--overrides has no setting {name!r}{hint}")
-
-            values[field] = _as_number(value)
-
-        return EngineConfig(**values)
+        return engine_config(
+            self.overrides,
+            additional_models=tuple(self.additional_models or ()),
+            kv_cache_dtype=self.kv_cache_dtype,
+            prefill_mode=self.prefill_mode,
+            prefix_cache_mode=self.prefix_cache_mode,
+            quantization=self.quantization,
+            speculative_mode=self.speculative_mode,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,41 +194,34 @@ class AccessOptions:
 class LimitOptions:
     """The limits of the server."""
 
-    max_body_size: Annotated[int, _option("Bytes of a request.", "Limits")] = 8 * _MIB
+    max_body_size: Annotated[int, _option("Bytes of a request.", "Limit")] = 8 * _MIB
     max_prompt_length: Annotated[
-        int | None, _option("Characters or token ids of all texts of a request.", "Limits")
+        int | None, _option("Characters or token ids of all texts of a request.", "Limit")
     ] = None
-    max_choices: Annotated[int, _option("Choices of a request (n).", "Limits")] = 16
-    max_inputs: Annotated[int, _option("Inputs of a request for embeddings.", "Limits")] = 2048
-    max_requests: Annotated[int, _option("Concurrent requests.", "Limits")] = 1024
+    max_choices: Annotated[int, _option("Choices of a request (n).", "Limit")] = 16
+    max_inputs: Annotated[int, _option("Inputs of a request for embeddings.", "Limit")] = 2048
+    max_requests: Annotated[int, _option("Concurrent requests.", "Limit")] = 1024
     max_requests_per_key: Annotated[
-        int | None, _option("Concurrent requests with one API key.", "Limits")
+        int | None, _option("Concurrent requests with one API key.", "Limit")
     ] = None
-    max_header_size: Annotated[int, _option("Bytes of the headers.", "Limits")] = 64 * 2**10
-    header_timeout: Annotated[float, _option("Seconds to receive the headers.", "Limits")] = 10.0
-    body_timeout: Annotated[float, _option("Seconds to receive a body.", "Limits")] = 30.0
-    write_timeout: Annotated[float, _option("Seconds for a client to read.", "Limits")] = 120.0
+    max_header_size: Annotated[int, _option("Bytes of the headers.", "Limit")] = 64 * 2**10
+    header_timeout: Annotated[float, _option("Seconds to receive the headers.", "Limit")] = 10.0
+    body_timeout: Annotated[float, _option("Seconds to receive a body.", "Limit")] = 30.0
+    write_timeout: Annotated[float, _option("Seconds for a client to read.", "Limit")] = 120.0
     ping_interval: Annotated[
-        float, _option("Seconds of silence between comments in a stream.", "Limits")
+        float, _option("Seconds of silence between comments in a stream.", "Limit")
     ] = 15.0
     drain_timeout: Annotated[
-        float, _option("Seconds for the running requests after SIGTERM.", "Limits")
+        float, _option("Seconds for the running requests after SIGTERM.", "Limit")
     ] = 60.0
     ignore_unsupported_fields: Annotated[
-        bool, _option("Ignore fields that are not supported.", "Limits")
+        bool, _option("Ignore fields that are not supported.", "Limit")
     ] = False
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of `ServerOptions`."""
         of_server = ("max_header_size", "header_timeout", "drain_timeout")
         return {name: value for name, value in vars(self).items() if name not in of_server}
-
-
-def _as_number(value: int | str) -> int | float | str:
-    try:
-        return value if isinstance(value, int) else float(value)
-    except ValueError:
-        return value
 
 
 def _parse_list(option: str, text: str | None, default: Sequence[str] = ()) -> tuple[str, ...]:

@@ -98,6 +98,14 @@ def test_a_question_in_place_of_the_model_without_another_is_explained_once() ->
     assert (result.exit_code, result.stderr) == (2, f"aiomlc: {expected}\n")
 
 
+@pytest.mark.parametrize("words", [["What", "is", "up?"], ["pebble", "What is up?"]])
+def test_a_question_after_the_model_is_explained(words: list[str]) -> None:
+    result = CliRunner().invoke(app, ["chat", *words])
+
+    assert result.exit_code == 2
+    assert result.stderr == ("aiomlc: the first argument is the model; give a question with -p\n")
+
+
 def test_a_command_of_another_program_is_answered_with_ours() -> None:
     result = CliRunner().invoke(app, ["run", "llama3"])
 
@@ -111,10 +119,14 @@ def test_a_command_of_another_program_is_answered_with_ours() -> None:
         ("--max-model-len=100", 'use --overrides "context_window_size=N"'),
         ("--max-num-seqs", 'use --overrides "max_num_sequence=N"'),
         ("--enable-prefix-caching", "leave it out, the prefix cache is on"),
+        ("--threads", 'use --overrides "num_threads=N"'),
     ],
 )
-def test_an_option_of_another_server_is_answered_with_ours(option: str, hint: str) -> None:
-    result = CliRunner().invoke(app, ["serve", option])
+@pytest.mark.parametrize("command", ["chat", "serve", "bench", "plan", "batch"])
+def test_an_option_of_another_program_is_answered_with_ours(
+    command: str, option: str, hint: str
+) -> None:
+    result = CliRunner().invoke(app, [command, option])
 
     assert result.exit_code == 2
     assert f"No such option {option.partition('=')[0]}: {hint}" in result.stderr
@@ -246,6 +258,7 @@ def test_without_a_command_the_help_is_shown(arguments: list[str], listed: str) 
 
     assert result.exit_code == 0
     assert listed in result.stdout
+    assert "..." not in result.stdout.partition("Commands:")[2]  # No summary is cut off.
 
 
 def test_plan_prints_the_table_and_the_given_settings() -> None:
@@ -254,6 +267,14 @@ def test_plan_prints_the_table_and_the_given_settings() -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith("pebble (q4f16_1), mode server\n")
     assert "max_num_sequence                     3      given" in result.stdout
+
+
+def test_plan_takes_overrides() -> None:
+    overrides = "context_window_size=96;gpu_memory_utilization=0.5"
+    result = CliRunner().invoke(app, ["plan", "--overrides", overrides])
+
+    assert "max_single_sequence_length          96      given" in result.stdout
+    assert "  50% of " in result.stdout
 
 
 def test_plan_shows_that_an_int8_cache_holds_more_tokens() -> None:
