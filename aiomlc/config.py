@@ -20,7 +20,7 @@ __all__ = (
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
 
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.parameter import Choice, Flag, Integer, Number
@@ -129,7 +129,10 @@ class EngineConfig:
     prefix_cache_mode: PrefixCacheMode = "radix"
     #: Maximum ended sequences to keep; None means `max_num_sequence`, -1 no limit, 0 no cache.
     prefix_cache_max_num_recycling_seqs: _CountOrUnlimited = None
-    speculative_mode: SpeculativeMode = "disable"
+    speculative_mode: Annotated[
+        SpeculativeMode,
+        Choice(get_args(SpeculativeMode), "'disable', 'prompt_lookup', 'small_draft'"),
+    ] = "disable"
     #: Draft tokens per proposal; 0 adapts the number to each sequence.
     spec_draft_length: Annotated[int, Integer(ge=0)] = 0
     #: The draft model: a directory or repository. The library of `path:library` or of a pair

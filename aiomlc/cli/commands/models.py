@@ -15,6 +15,7 @@ import typer
 from aiomlc.cli.options.common import Debug
 from aiomlc.cli.terminal.failures import CommandError, report_failures
 from aiomlc.cli.terminal.tables import fit_table, format_bytes, format_table, format_time
+from aiomlc.config import BUNDLED_NAME
 
 if TYPE_CHECKING:
     from aiomlc.sources.cached_models import CachedModel
@@ -55,7 +56,9 @@ def list_(*, as_json: _Json = False, debug: Debug = False) -> None:
         else:
             if models:
                 typer.echo(fit_table([_HEADER, *_rows(models)], column=0))
-            typer.echo(f"{format_bytes(sum(model.nbytes for model in models))} in all")
+                typer.echo(f"{format_bytes(sum(model.nbytes for model in models))} in all")
+            else:
+                typer.echo(f"nothing yet: the bundled model, {BUNDLED_NAME}, needs no download")
 
 
 def rm(

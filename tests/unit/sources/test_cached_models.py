@@ -152,7 +152,7 @@ def test_the_list_is_a_table(cache: Path) -> None:
 def test_nothing_at_all_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "none"))
 
-    assert run("list").stdout == "0 B in all\n"
+    assert run("list").stdout == "nothing yet: the bundled model, pebble, needs no download\n"
     assert json.loads(run("list", "--json").stdout) == []
 
 
