@@ -33,6 +33,13 @@ from aiomlc.serve.routes import make_routes
 _LOG = logging.getLogger("aiomlc")
 # Time for the answers to aborted requests to be sent.
 _ABORT_SECONDS = 5.0
+# Paths that are often tried first, and what there is instead.
+_FIRST_PATHS = {
+    **dict.fromkeys(("/", "/v1"), "; clients have /v1 as their base_url, and /v1/models shows it"),
+    **dict.fromkeys(("/docs", "/redoc"), "; /openapi.json describes the API"),
+    **dict.fromkeys(("/ping", "/healthz", "/livez"), "; did you mean /health?"),
+    "/readyz": "; did you mean /ready?",
+}
 # The paths of APIs that are not served, by their beginning, and what there is instead.
 _OTHER_APIS = {
     "/api/": "; Ollama's API is not served, OpenAI's is: /v1/chat/completions",
@@ -200,11 +207,16 @@ def _routing_hint(request: Request, error: HTTPException) -> str:
     prefix = root_path if path.startswith(root_path) else ""
     paths = [route.path for route in request.app.routes if "{" not in route.path]
     asked = path.removeprefix(prefix)
+    if asked in _FIRST_PATHS:
+        return _FIRST_PATHS[asked]
+
     for start, hint in _OTHER_APIS.items():
         if asked.startswith(start):
             return hint
 
-    similar = get_close_matches(asked, paths, 1, cutoff=0.8)
+    # A path of an endpoint as the base_url, or a similar path.
+    whole = [path for path in paths if len(path) > 1 and asked.startswith(f"{path}/")]
+    similar = whole or get_close_matches(asked, paths, 1, cutoff=0.8)
     return f"; did you mean {prefix}{similar[0]}?" if similar else ""
 
 

@@ -25,6 +25,8 @@ HINTS: Final = {
     "create_embedding": "write `embeddings.create`",
     "chat_completion": "write `chat.completions.create`",
     "complete": "write `completions.create`",
+    **dict.fromkeys(("tokenize", "encode"), "write `tokenizer.encode`"),
+    **dict.fromkeys(("detokenize", "decode"), "write `tokenizer.decode`"),
     **dict.fromkeys(("close", "aclose"), _CLOSE.format("with")),
 }
 ASYNC_HINTS: Final = HINTS | dict.fromkeys(("close", "aclose"), _CLOSE.format("async with"))

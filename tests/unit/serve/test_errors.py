@@ -222,7 +222,10 @@ async def test_unknown_paths_are_404_and_wrong_methods_405() -> None:
 async def test_a_similar_path_is_suggested_for_an_unknown_one() -> None:
     """A `base_url` without `/v1`, or with the path of an endpoint, is the usual mistake."""
     async with serving() as (_, client):
-        for given in ("/chat/completions", "/v1/v1/chat/completions", "/v1/chat/completion"):
+        for given in (
+            *("/chat/completions", "/v1/v1/chat/completions", "/v1/chat/completion"),
+            "/v1/chat/completions/chat/completions",
+        ):
             missing = await client.post(given, json=CHAT)
             expected = f"POST {given}: Not Found; did you mean {PATH}?"
             assert error_of(missing)["message"] == expected
@@ -239,6 +242,8 @@ async def test_a_similar_path_is_suggested_for_an_unknown_one() -> None:
         ("/api/chat", "; Ollama's API is not served"),
         ("/api/version", "; Ollama's API is not served"),
         ("/v1/files", "; `aiomlc batch` answers files"),
+        ("/v1", "; clients have /v1 as their base_url"),
+        ("/docs", "; /openapi.json describes the API"),
         *((path, "") for path in ("/v1/rerank", "/v1/moderations", "/v1/conversations", "/props")),
     ],
 )
