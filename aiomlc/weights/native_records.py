@@ -32,7 +32,7 @@ def _parameter(planned: ParameterPlan, files: FileIds) -> Record:
         "rows": rows,
         "cols": columns,
         "added": planned.weight_offset,
-        "row_order": (parameter.row_order or ()) if planned.reorders_rows else (),
+        "row_order": planned.row_order or (),
         "destination": planned.offset,
         "bytes": planned.nbytes,
         "matrices": [_matrix(matrix, files) for matrix in planned.matrices],
@@ -49,6 +49,7 @@ def _matrix(matrix: StoredMatrix, files: FileIds) -> Record:
         record["integers"] = _integers(matrix.values, files)
     else:
         record["tensor"] = _tensor(matrix.values, files)
+        record["by_inputs"] = matrix.by_inputs
     if matrix.scales is not None:
         record["scales"] = _scales(matrix.scales, files)
     if matrix.zero_points is not None:

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from aiomlc.models.parameters.packed_layout import MATRIX_ALIGNMENT, VECTOR_ALIGNMENT
 from aiomlc.models.parameters.packed_parameter import PackedParameter
+from aiomlc.models.parameters.parameter import RowOrder
 from aiomlc.weights.formats.source import Source
-from aiomlc.weights.storage.find import find_matrices
+from aiomlc.weights.storage.find import find_matrices, row_order
 from aiomlc.weights.storage.layouts import check_layout
 from aiomlc.weights.storage.stored_matrix import StoredMatrix
 from aiomlc.weights.storage.tensors import TensorLookup
@@ -37,7 +38,7 @@ class ParameterPlan:
     nbytes: int
     matrices: tuple[StoredMatrix, ...]  #: Stacked on axis 0, in the order of the source's rows.
     weight_offset: float = 0.0  #: Added to every element during conversion.
-    reorders_rows: bool = False  #: Whether rows are put into the parameter's `row_order`.
+    row_order: RowOrder | None = None  #: The order of the source's rows, if it differs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def make_plan(parameters: Iterable[PackedParameter], source: Source) -> Conversi
             parameter.nbytes,
             matrices,
             weight_offset=0.0 if source.is_mlc else parameter.weight_offset,
-            reorders_rows=not source.is_mlc and parameter.row_order is not None,
+            row_order=row_order(source, parameter),
         )
         plans.append(plan)
         end = plan.offset + plan.nbytes

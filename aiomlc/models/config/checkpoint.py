@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("CheckpointLayout", "HFQKVLayout")
+__all__ = ("CheckpointLayout", "HFExpertsLayout", "HFQKVLayout")
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +13,12 @@ from typing import Literal, Self
 #: then values, as in the graph. `per_head`: query, key and value of the first head, then of the
 #: next. `interleaved_rope`: concatenated, but the two dimensions of a rotary pair are neighbors.
 HFQKVLayout = Literal["concatenated", "per_head", "interleaved_rope"]
+
+#: The tensor with a matrix of all experts, where a Hugging Face directory has one. `outputs`:
+#: `[experts, outputs, inputs]`, the rows of the gate before those of the up projection. `inputs`:
+#: `[experts, inputs, outputs]`, in which the outputs of the gate and the up projection alternate;
+#: MXFP4 alternates them, too, but stores each output as a row.
+HFExpertsLayout = Literal["outputs", "inputs"]
 
 #: The layouts of GGUF files: Llama's two dimensions of a rotary pair are made neighbors, as they
 #: already are in Command R, and the queries, keys and values of GPT-NeoX are separated.
@@ -31,6 +37,7 @@ class CheckpointLayout:
     qkv_name: str = "qkv_proj"  #: MLC's name of the fused QKV matrix, which the graph has, too.
     hf_fused: tuple[str, ...] = ()  #: Matrices that are also fused in a Hugging Face directory.
     hf_qkv_layout: HFQKVLayout = "concatenated"
+    hf_experts_layout: HFExpertsLayout = "outputs"
     #: Added to the norm weights of a Hugging Face directory, which stores them minus this offset.
     hf_norm_offset: float = 0.0
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
+from aiomlc.models.config.checkpoint import HFExpertsLayout
 from aiomlc.models.parameters.packed_layout import (
     GROUP_SIZE,
     ROW_GROUP_BYTES,
@@ -37,6 +38,9 @@ class PackedParameter:
     fused_source: str = ""
     mlc_parts: tuple[str, ...] = ()  #: Parameters that an MLC directory has in place of `name`.
     family: LayoutFamily = "tiles"  #: The storage of a matrix; `rows` has one format per matrix.
+    fused_row_order: RowOrder | None = None  #: The row order of `fused_source`, if it differs.
+    fused_layout: HFExpertsLayout = "outputs"
+    num_experts: int = 0  #: Experts whose matrices it holds, one after the other; 0 for no experts.
 
     @classmethod
     def from_parameter(cls, parameter: Parameter, layout: Layout) -> Self:
@@ -50,6 +54,9 @@ class PackedParameter:
             weight_offset=parameter.weight_offset,
             row_order=parameter.row_order,
             fused_source=parameter.fused_source,
+            fused_row_order=parameter.fused_row_order,
+            fused_layout=parameter.fused_layout,
+            num_experts=parameter.num_experts,
             mlc_parts=parameter.mlc_parts,
         )
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from aiomlc.models.config.checkpoint import HFExpertsLayout
+
 RowOrder = tuple[int, int, int, int]
 """`(a, b, c, d)`: the graph's rows are `[a, b, c, d]` where the source's rows are `[a, c, b, d]`.
 Rows after these keep their order."""
@@ -49,5 +51,7 @@ class Parameter:
     #: Single tensor that some Hugging Face directories have in place of all `sources`. Its rows may
     #: span several axes.
     fused_source: str = ""
+    fused_row_order: RowOrder | None = None  #: The row order of `fused_source`, if it differs.
+    fused_layout: HFExpertsLayout = "outputs"
     num_experts: int = 0  #: Experts whose matrices it holds, one after the other; 0 for no experts.
     keep_float32: bool = False  #: Whether a matrix stays float32 in every quantization.

@@ -37,6 +37,7 @@ def read_gguf_source(path: Path) -> Source:
         model.files,
         is_mlc=False,
         name_in_file=partial(_name_in_file, model, model_type),
+        is_gguf=True,
     )
 
 

@@ -39,6 +39,7 @@ DTYPES: Final = {
     "F8_E5M2": "f8e5m2",
     "I32": "i32",
     "I8": "i8",
+    "U8": "u8",
 }
 # Tensors of these are not read, but their entries must be consistent.
 _OTHER_BYTES: Final = {
@@ -48,7 +49,6 @@ _OTHER_BYTES: Final = {
     "U32": 4,
     "I16": 2,
     "U16": 2,
-    "U8": 1,
     "BOOL": 1,
 }
 

@@ -41,6 +41,7 @@ DTYPE_BYTES: Final = {
     "i32": 4,
     "u32": 4,
     "i8": 1,
+    "u8": 1,
 }
 
 
@@ -74,6 +75,7 @@ class Source:
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
     #: Returns the name that the files have for a tensor.
     name_in_file: Callable[[str], str] = str
+    is_gguf: bool = False
 
 
 def is_size(value: object) -> TypeGuard[int]:

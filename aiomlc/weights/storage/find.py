@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("find_matrices",)
+__all__ = ("find_matrices", "row_order")
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +10,10 @@ from typing import cast
 
 from aiomlc.gguf.tensor_types import GGML_TYPES
 from aiomlc.models.parameters.packed_parameter import PackedParameter
+from aiomlc.models.parameters.parameter import RowOrder
 from aiomlc.weights.formats.source import Source, SourceTensor
 from aiomlc.weights.storage.blocks import BLOCK_FORMATS, block_matrix
+from aiomlc.weights.storage.experts import MXFP4_BLOCKS, find_by_inputs, find_mxfp4
 from aiomlc.weights.storage.floats import FP8_TYPES, find_fp8, find_mlc_fp8, float_matrix
 from aiomlc.weights.storage.integers import (
     find_awq,
@@ -42,12 +44,41 @@ def find_matrices(
 
     if source.is_mlc:
         matrices = _find_mlc(tensors, parameter)
+    elif _is_fused(source, parameter):
+        matrices = _find_fused(tensors, parameter)
     else:
-        is_fused = parameter.fused_source in source.tensors
-        names = (parameter.fused_source,) if is_fused else parameter.sources
-        matrices = tuple(_find_hugging_face(tensors, name, parameter) for name in names)
+        matrices = tuple(_find_hugging_face(tensors, n, parameter) for n in parameter.sources)
     _check_row_sum(parameter, matrices)
     return matrices
+
+
+def row_order(source: Source, parameter: PackedParameter) -> RowOrder | None:
+    """Return the order of the rows in the source's matrices; None if it is that of the graph."""
+    if source.is_mlc:
+        return None
+
+    return parameter.fused_row_order if _is_fused(source, parameter) else parameter.row_order
+
+
+def _is_fused(source: Source, parameter: PackedParameter) -> bool:
+    """Return whether one tensor has the matrices of all experts; also if it is missing."""
+    name = parameter.fused_source
+    if name in source.tensors or f"{name}{MXFP4_BLOCKS}" in source.tensors:
+        return True
+
+    has_parts = source.is_gguf or parameter.sources[0] in source.tensors
+    return parameter.fused_layout == "inputs" and not has_parts
+
+
+def _find_fused(tensors: TensorLookup, parameter: PackedParameter) -> tuple[StoredMatrix, ...]:
+    name = parameter.fused_source
+    if f"{name}{MXFP4_BLOCKS}" in tensors:
+        return (find_mxfp4(tensors, name, parameter),)
+
+    if parameter.kind == "matrix" and parameter.fused_layout == "inputs":
+        return find_by_inputs(tensors.get(name), parameter)
+
+    return (_find_hugging_face(tensors, name, parameter),)
 
 
 def _find_mlc(tensors: TensorLookup, parameter: PackedParameter) -> tuple[StoredMatrix, ...]:

@@ -103,6 +103,7 @@ class StoredMatrix:
     groups: SourceTensor | None = None  #: The group of each input, if its inputs are reordered.
     #: The packed format that has the same values; None if the matrix consists of floats.
     format: str | None = None
+    by_inputs: bool = False  #: Whether the tensor of floats is `[columns, rows]`.
 
     @property
     def tensor(self) -> SourceTensor:

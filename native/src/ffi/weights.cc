@@ -38,15 +38,16 @@ MatrixFormat ParseFormat(const ffi::String& name) {
 }
 
 constexpr std::pair<std::string_view, SourceType> kSourceTypes[] = {
-    {"f32", SourceType::kF32},       {"f16", SourceType::kF16},
-    {"bf16", SourceType::kBF16},     {"f8e4m3", SourceType::kF8E4M3},
-    {"f8e5m2", SourceType::kF8E5M2}, {"integers", SourceType::kIntegers},
-    {"Q4_0", SourceType::kQ40},      {"Q4_1", SourceType::kQ41},
-    {"Q5_0", SourceType::kQ50},      {"Q5_1", SourceType::kQ51},
-    {"Q8_0", SourceType::kQ80},      {"Q2_K", SourceType::kQ2K},
-    {"Q3_K", SourceType::kQ3K},      {"Q4_K", SourceType::kQ4K},
-    {"Q5_K", SourceType::kQ5K},      {"Q6_K", SourceType::kQ6K},
-    {"IQ4_NL", SourceType::kIQ4NL},  {"MXFP4", SourceType::kMXFP4},
+    {"f32", SourceType::kF32},           {"f16", SourceType::kF16},
+    {"bf16", SourceType::kBF16},         {"f8e4m3", SourceType::kF8E4M3},
+    {"f8e5m2", SourceType::kF8E5M2},     {"f8e8m0", SourceType::kF8E8M0},
+    {"integers", SourceType::kIntegers}, {"Q4_0", SourceType::kQ40},
+    {"Q4_1", SourceType::kQ41},          {"Q5_0", SourceType::kQ50},
+    {"Q5_1", SourceType::kQ51},          {"Q8_0", SourceType::kQ80},
+    {"Q2_K", SourceType::kQ2K},          {"Q3_K", SourceType::kQ3K},
+    {"Q4_K", SourceType::kQ4K},          {"Q5_K", SourceType::kQ5K},
+    {"Q6_K", SourceType::kQ6K},          {"IQ4_NL", SourceType::kIQ4NL},
+    {"MXFP4", SourceType::kMXFP4},
 };
 
 SourceType ParseSourceType(const ffi::String& name) {
@@ -103,6 +104,7 @@ SourceMatrix ParseMatrix(const Record& record) {
     matrix.tensor = matrix.integers.tensor;
   } else {
     matrix.tensor = ParseTensor(Nested(record, "tensor"));
+    matrix.by_inputs = record["by_inputs"].cast<bool>();
   }
   if (record.count("scales") != 0) matrix.scales = ParseScales(Nested(record, "scales"));
   if (record.count("zero_points") != 0) {

@@ -48,7 +48,8 @@ int64_t ReadRows(const ParamPlan& param) {
                   [](const SourceMatrix& matrix) { return matrix.is_transposed(); });
   const int64_t rows = BlockRows(param);
   if (!is_transposed) return rows;
-  const int64_t bytes = std::max<int64_t>(1, param.cols * param.matrices[0].integers.bits / 8);
+  const auto bytes =
+      std::max<int64_t>(1, static_cast<int64_t>(SourceRowBytes(param.matrices[0], param.cols)));
   return std::max(rows, kTransposedBlockBytes / bytes / kTileRows * kTileRows);
 }
 

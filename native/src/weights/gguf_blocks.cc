@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "weights/source_floats.h"
+
 namespace aiomlc {
 
 namespace {
@@ -58,10 +60,7 @@ void DecodeQ8(const uint8_t* block, int64_t index, GroupedRow row) {
 /*! \brief An exponent, then nibbles; the values of the codes are doubled, so the scale is halved.
  */
 void DecodeMXFP4(const uint8_t* block, int64_t index, GroupedRow row) {
-  const unsigned exponent = block[0];
-  // 2^(exponent - 128) as a bfloat16, of which the two least powers are subnormal.
-  const unsigned bits = exponent >= 2 ? (exponent - 1) << 7 : 0x20u << exponent;
-  WriteHalf(row.scales, index, static_cast<uint16_t>(bits));
+  WriteHalf(row.scales, index, HalfOfPower(block[0]));
   Nibbles(block + 1, row.codes + index * kBlock);
 }
 

@@ -1,7 +1,9 @@
 #include "weights/integers.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace aiomlc {
 
@@ -61,6 +63,19 @@ void CopyPacked(const IntegerTensor& tensor, int shift, const uint8_t* units, in
   }
 }
 
+/*! \return Whether each output is bytes of two inputs, of which the lower bits are the first. */
+bool AreNibbles(const IntegerTensor& tensor) {
+  return tensor.unit_bytes == 1 && tensor.bits == 4 && tensor.per_unit == 2 &&
+         !tensor.along_outputs && !tensor.is_transposed && !tensor.is_awq_order;
+}
+
+void UnpackNibbles(const Strip& strip, int64_t begin, int64_t end, int64_t inputs, uint8_t* out) {
+  for (int64_t row = begin; row < end; ++row) {
+    const uint8_t* bytes = strip.At(row, 0);
+    for (int64_t k = 0; k < inputs; ++k) *out++ = (bytes[k / 2] >> (4 * (k % 2))) & 15;
+  }
+}
+
 }  // namespace
 
 std::string Strip::Read(const File& file, uint64_t offset, int64_t width, int64_t element_bytes,
@@ -83,6 +98,27 @@ std::string Strip::Read(const File& file, uint64_t offset, int64_t width, int64_
   return {};
 }
 
+void Strip::Transpose() {
+  constexpr int64_t kBlock = 64;  // Rows and elements that fit into the cache together.
+  const int64_t bytes = element_bytes_;
+  const int64_t rows = count_ == 0 ? 0 : static_cast<int64_t>(data_.size()) / row_bytes();
+  std::vector<uint8_t> transposed(data_.size());
+  for (int64_t top = 0; top < rows; top += kBlock) {
+    for (int64_t left = 0; left < count_; left += kBlock) {
+      for (int64_t i = left; i < std::min(count_, left + kBlock); ++i) {
+        for (int64_t row = top; row < std::min(rows, top + kBlock); ++row) {
+          std::memcpy(&transposed[static_cast<size_t>((i * rows + row) * bytes)],
+                      &data_[static_cast<size_t>((row * count_ + i) * bytes)],
+                      static_cast<size_t>(bytes));
+        }
+      }
+    }
+  }
+  data_.swap(transposed);
+  std::swap(first_row_, begin_);
+  count_ = rows;
+}
+
 std::string ReadIntegers(const IntegerTensor& tensor, const File& file, int64_t outputs,
                          int64_t inputs, int64_t begin, int64_t end, Strip* strip) {
   const auto [rows, width] = tensor.Shape(outputs, inputs);
@@ -99,6 +135,7 @@ std::string ReadIntegers(const IntegerTensor& tensor, const File& file, int64_t 
 
 void UnpackIntegers(const IntegerTensor& tensor, const Strip& strip, int64_t begin, int64_t end,
                     int64_t inputs, uint8_t* out) {
+  if (AreNibbles(tensor)) return UnpackNibbles(strip, begin, end, inputs, out);
   const int64_t element = strip.element_bytes();
   // The stored rows are the units of the packed axis, or the other axis.
   const bool by_unit = tensor.along_outputs != tensor.is_transposed;

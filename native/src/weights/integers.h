@@ -30,6 +30,9 @@ class Strip {
   std::string Read(const File& file, uint64_t offset, int64_t width, int64_t element_bytes,
                    int64_t first_row, int64_t rows, int64_t begin, int64_t end);
 
+  /*! \brief Exchange the two axes. */
+  void Transpose();
+
   /*! \return The bytes of an element, by its place in the whole tensor. */
   const uint8_t* At(int64_t row, int64_t element) const {
     return data_.data() + ((row - first_row_) * count_ + element - begin_) * element_bytes_;

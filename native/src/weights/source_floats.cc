@@ -92,6 +92,11 @@ void WidenFloats(SourceType type, const uint8_t* in, int64_t count, float* out) 
   }
 }
 
+uint16_t HalfOfPower(uint8_t exponent) {
+  // The two least powers are subnormal.
+  return static_cast<uint16_t>(exponent >= 2 ? (exponent - 1u) << 7 : 0x20u << exponent);
+}
+
 float LargestMagnitude(const float* values, int64_t count) {
   // Without the sign bit, floats have the same order as their bits.
   uint32_t largest = 0;

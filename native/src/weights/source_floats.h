@@ -17,6 +17,9 @@ int64_t SourceFloatBytes(SourceType type);
 /*! \brief Convert elements of a float type exactly; a NaN stays some NaN. */
 void WidenFloats(SourceType type, const uint8_t* in, int64_t count, float* out);
 
+/*! \return Half of the power of two that E8M0 encodes, as a bfloat16. */
+uint16_t HalfOfPower(uint8_t exponent);
+
 /*! \return The largest magnitude, or a NaN or infinity if there is one. */
 float LargestMagnitude(const float* values, int64_t count);
 

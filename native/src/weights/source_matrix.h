@@ -21,6 +21,7 @@ enum class SourceType {
   kBF16,
   kF8E4M3,    //!< FP8 without infinities; may have scales.
   kF8E5M2,    //!< FP8 with the exponents of float16; may have scales.
+  kF8E8M0,    //!< A power of two, without a sign; only of scales.
   kIntegers,  //!< Packed integers, with scales and perhaps zero points in other tensors.
   // The block types of GGUF, which contain their scales.
   kQ40,
@@ -76,12 +77,14 @@ struct IntegerTensor {
 /*! \brief A tensor with a float for each block of outputs and inputs. */
 struct ScaleTensor {
   SourceTensor tensor;
-  SourceType type = SourceType::kF16; /*!< kF32, kF16 or kBF16. */
+  SourceType type = SourceType::kF16; /*!< kF32, kF16, kBF16 or kF8E8M0. */
   int64_t block_outputs = 1;
   int64_t block_inputs = 1;
   bool is_transposed = false; /*!< Whether the blocks of an input are adjacent. */
 
-  int64_t bytes() const { return type == SourceType::kF32 ? 4 : 2; }
+  int64_t bytes() const {
+    return type == SourceType::kF32 ? 4 : type == SourceType::kF8E8M0 ? 1 : 2;
+  }
 };
 
 /*! \brief A source matrix [rows, cols], where the columns are those of its parameter. */
@@ -89,6 +92,7 @@ struct SourceMatrix {
   SourceType type = SourceType::kF32;
   int64_t rows = 0;
   SourceTensor tensor;    /*!< The rows, unless they are integers. */
+  bool by_inputs = false; /*!< Whether floats are [cols, rows]. */
   IntegerTensor integers; /*!< kIntegers only. */
   std::optional<ScaleTensor> scales;
   std::optional<IntegerTensor> zero_points; /*!< [rows, groups of inputs]. */
@@ -98,14 +102,17 @@ struct SourceMatrix {
   MatrixFormat format; /*!< The format of the same numbers; unused for floats. */
 
   /*! \return Whether rows are not adjacent in the file, so that many should be read at once. */
-  bool is_transposed() const { return type == SourceType::kIntegers && integers.is_transposed; }
+  bool is_transposed() const {
+    return type == SourceType::kIntegers ? integers.is_transposed : by_inputs;
+  }
 };
 
-/*! \brief Consecutive rows of a source matrix. */
+/*! \brief Rows of a source matrix at equal distances. */
 struct SourceSlice {
   int matrix = 0; /*!< Index into `ParamPlan::matrices`. */
   int64_t first = 0;
   int64_t rows = 0;
+  int64_t step = 1; /*!< From a row to the next one. */
 };
 
 /*!

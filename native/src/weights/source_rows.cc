@@ -39,8 +39,11 @@ bool ForEachSlice(const ParamPlan& param, int64_t begin, int64_t end, Visit visi
   for (const SourceSlice& slice : param.slices) {
     const int64_t from = std::max(begin, slice_begin);
     const int64_t to = std::min(end, slice_begin + slice.rows);
-    if (from < to && !visit(slice, slice.first + from - slice_begin, to - from, from - begin)) {
-      return false;
+    // Rows that are not neighbors are visited one by one.
+    const int64_t count = slice.step == 1 ? std::max<int64_t>(1, to - from) : 1;
+    for (int64_t row = from; row < to; row += count) {
+      const int64_t first = slice.first + (row - slice_begin) * slice.step;
+      if (!visit(slice, first, count, row - begin)) return false;
     }
     slice_begin += slice.rows;
     if (slice_begin >= end) break;
@@ -86,13 +89,13 @@ std::vector<SourceSlice> OrderRows(const std::vector<SourceMatrix>& matrices,
   }
   if (order.empty()) return all;
   std::vector<SourceSlice> slices;
-  // Rows [start, start + rows) of the concatenated matrices, which may be in several of them.
-  const auto append = [&](int64_t start, int64_t rows) {
+  // Each step-th row from `start` of the concatenated matrices, which may be in several of them.
+  const auto append = [&](int64_t start, int64_t rows, int64_t step) {
     for (const SourceSlice& matrix : all) {
-      const int64_t count = std::min(rows, matrix.rows - start);
+      const int64_t count = std::min(rows, CeilDivide(matrix.rows - start, step));
       if (count > 0) {
-        slices.push_back({matrix.matrix, start, count});
-        start += count;
+        slices.push_back({matrix.matrix, start, count, step});
+        start += count * step;
         rows -= count;
       }
       start -= matrix.rows;
@@ -104,13 +107,18 @@ std::vector<SourceSlice> OrderRows(const std::vector<SourceMatrix>& matrices,
   const int64_t run = order[3];
   for (int64_t block = 0; block < outer; ++block) {
     for (int64_t j = 0; j < second; ++j) {
-      for (int64_t i = 0; i < first; ++i) append(((block * first + i) * second + j) * run, run);
+      const int64_t start = (block * first * second + j) * run;
+      if (run == 1) {
+        append(start, first, second);
+      } else {
+        for (int64_t i = 0; i < first; ++i) append(start + i * second * run, run, 1);
+      }
     }
   }
   int64_t total = 0;
   for (const SourceSlice& matrix : all) total += matrix.rows;
   const int64_t covered = outer * second * first * run;
-  if (covered < total) append(covered, total - covered);
+  if (covered < total) append(covered, total - covered, 1);
   return slices;
 }
 
@@ -156,6 +164,10 @@ bool SourceReader::LoadRows(const SourceMatrix& matrix, int64_t cols, LoadedRows
     tensor = &matrix.integers.tensor;
     reason = ReadIntegers(matrix.integers, FileOf(*tensor), matrix.rows, cols, rows->begin,
                           rows->end, &rows->values);
+  } else if (matrix.by_inputs) {
+    reason = rows->values.Read(FileOf(*tensor), tensor->offset, matrix.rows,
+                               SourceFloatBytes(matrix.type), 0, cols, rows->begin, rows->end);
+    rows->values.Transpose();
   } else {
     const int64_t bytes = RowBytes(matrix.type, cols);
     reason = rows->values.Read(FileOf(*tensor), tensor->offset, bytes, 1, rows->begin,
@@ -293,7 +305,12 @@ bool SourceReader::DecodeIntegers(const SourceMatrix& matrix, const LoadedRows& 
       const int64_t block = g * out->group() / scales.block_inputs;
       const auto* scale =
           scales.is_transposed ? loaded.scales.At(block, output) : loaded.scales.At(output, block);
-      if (out->format().family == WeightFormat::kChannel) {
+      if (scales.type == SourceType::kF8E8M0) {
+        if (*scale == 0xff) return Check(scales.tensor, "a scale is not finite");
+        // The values of the codes are doubled.
+        const uint16_t half = HalfOfPower(*scale);
+        std::memcpy(target.scales + static_cast<size_t>(g) * sizeof(half), &half, sizeof(half));
+      } else if (out->format().family == WeightFormat::kChannel) {
         float wide;
         WidenFloats(scales.type, scale, 1, &wide);
         std::memcpy(target.scales, &wide, sizeof(wide));

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -193,6 +194,99 @@ TEST_F(WeightsTest, AValueThatOverflowsFloat16CannotBeStoredInIt) {
               "a value is outside of the range of float16; choose the quantization q0bf16 or "
               "q0f32");
     EXPECT_EQ(conversion.error().path, source);
+  }
+}
+
+TEST_F(WeightsTest, MatricesByInputsAreTransposedAndTheirRowsReordered) {
+  constexpr int64_t kExperts = 3;
+  constexpr int64_t kHalf = 80;  // The rows of an expert alternate between two halves.
+  constexpr int64_t kRows = kExperts * 2 * kHalf;
+  constexpr int64_t kCols = 70;
+  const std::vector<float> weights = RandomFloats(kRows * kCols);
+  std::vector<float> stored(weights.size());
+  for (int64_t row = 0; row < kRows; ++row) {
+    const int64_t expert = row / (2 * kHalf);
+    const int64_t output = row % kHalf * 2 + row / kHalf % 2;
+    for (int64_t k = 0; k < kCols; ++k) {
+      stored[static_cast<size_t>((expert * kCols + k) * 2 * kHalf + output)] =
+          weights[static_cast<size_t>(row * kCols + k)];
+    }
+  }
+  const std::string source = Write("source", stored);
+  for (WeightFormat format : {WeightFormat::kF32, WeightFormat::kQ4}) {
+    ParamPlan param = Matrix(format, kRows, kCols, SourceType::kF32);
+    param.matrices.clear();
+    for (int64_t expert = 0; expert < kExperts; ++expert) {
+      SourceMatrix matrix = FloatRows(SourceType::kF32, 2 * kHalf, {});
+      matrix.tensor.offset = static_cast<uint64_t>(expert * kCols * 2 * kHalf) * sizeof(float);
+      matrix.by_inputs = true;
+      param.matrices.push_back(matrix);
+    }
+    param.slices = OrderRows(param.matrices, {kExperts, 2, kHalf, 1});
+    EXPECT_EQ(param.slices.size(), 2 * kExperts);
+    std::vector<char> expected(PackedMatrixBytes(format, kRows, kCols));
+    PackMatrixF32(format, weights.data(), kRows, kCols, 0, kRows, expected.data());
+    ThreadPool threads(2);
+    Conversion conversion(OneParam(source, param));
+
+    ASSERT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kDone);
+
+    EXPECT_EQ(Read("packed"), expected);
+  }
+}
+
+TEST_F(WeightsTest, RowsAtEqualDistancesMayBeInSeveralMatrices) {
+  const std::vector<SourceMatrix> matrices = {FloatRows(SourceType::kF32, 3, {}),
+                                              FloatRows(SourceType::kF32, 5, {})};
+  std::vector<std::pair<int, int64_t>> rows;
+  for (const SourceSlice& slice : OrderRows(matrices, {1, 2, 3, 1})) {
+    for (int64_t i = 0; i < slice.rows; ++i) {
+      rows.emplace_back(slice.matrix, slice.first + i * slice.step);
+    }
+  }
+
+  const std::vector<std::pair<int, int64_t>> expected = {{0, 0}, {0, 2}, {1, 1}, {0, 1},
+                                                         {1, 0}, {1, 2}, {1, 3}, {1, 4}};
+  EXPECT_EQ(rows, expected);
+}
+
+TEST_F(WeightsTest, PowersOfTwoScaleCodesOfHalfTheirValue) {
+  const MatrixFormat format = MatrixFormat::Parse("e2m1g32bf16");
+  std::vector<uint8_t> codes(16 * 16);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
+  std::vector<uint8_t> scales(16);
+  for (size_t row = 0; row < scales.size(); ++row) scales[row] = static_cast<uint8_t>(120 + row);
+  constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  std::vector<float> weights(16 * 32);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const int code = codes[i / 2] >> (4 * (i % 2)) & 15;
+    const float value = std::ldexp(kValues[code & 7], scales[i / 32] - 127);
+    weights[i] = code >= 8 ? 0.0f - value : value;  // Codes have no negative zero.
+  }
+  std::vector<char> expected(PackedMatrixBytes(WeightFormat::kF32, 16, 32));
+  PackMatrixF32(WeightFormat::kF32, weights.data(), 16, 32, 0, 16, expected.data());
+  ParamPlan param = Matrix(WeightFormat::kF32, 16, 32, SourceType::kIntegers);
+  SourceMatrix& matrix = param.matrices[0];
+  matrix.integers.unit_bytes = 1;
+  matrix.integers.per_unit = 2;
+  matrix.scales =
+      ScaleTensor{.tensor = {.file = 1}, .type = SourceType::kF8E8M0, .block_inputs = 32};
+  matrix.format = format;
+  for (const bool is_valid : {true, false}) {
+    if (!is_valid) scales[5] = 0xff;
+    ConversionPlan plan = OneParam(Write("codes", codes), param);
+    plan.files.push_back(Write("scales", scales));
+    ThreadPool threads(1);
+    Conversion conversion(plan);
+
+    ASSERT_EQ(conversion.Run(Path("packed"), threads),
+              is_valid ? ConversionOutcome::kDone : ConversionOutcome::kFailed);
+
+    if (is_valid) {
+      EXPECT_EQ(Read("packed"), expected);
+    } else {
+      EXPECT_EQ(conversion.error().message, "a scale is not finite");
+    }
   }
 }
 

@@ -47,4 +47,4 @@ def test_the_row_order_does_not_apply_to_mlc_directories(is_mlc: bool) -> None:
 
     (planned,) = make_plan([parameter], _source(4, is_mlc=is_mlc)).params
 
-    assert planned.reorders_rows is not is_mlc
+    assert planned.row_order == (None if is_mlc else (1, 2, 2, 1))
