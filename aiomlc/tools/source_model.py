@@ -40,8 +40,8 @@ from aiomlc.weights.formats.source import Source
 
 _MLC_CONFIG: Final = "mlc-chat-config.json"
 
-# Model types whose tensors are stored differently by MLC LLM, and cannot be read back here.
-_UNSUPPORTED = ("cohere", "nemotron")
+# Model types whose tensors MLC LLM stores differently, or does not have: they cannot be read back.
+_UNSUPPORTED = ("cohere", "gpt_oss", "nemotron")
 # Model types whose output head is stored even if it equals the embedding.
 _ALWAYS_WITH_HEAD = ("starcoder2",)
 _AWQ_GROUP: Final = 128
@@ -182,8 +182,8 @@ def read_hugging_face_config(directory: Path, model_type: str) -> ModelConfig:
         config = with_own_head(MODEL_TYPES[name](fields), directory)
     if name in _UNSUPPORTED:
         raise BadRequestError(
-            f"{path}: model_type {name!r} cannot be converted: MLC LLM stores its tensors "
-            "differently; open the Hugging Face directory instead",
+            f"{path}: model_type {name!r} cannot be converted: MLC's format has other tensors; "
+            "open the Hugging Face directory instead",
             param="model_type",
         )
 

@@ -181,6 +181,30 @@ def _experts() -> tuple[Any, list[Array]]:
     return Layer(), [np.float32(0.05) * _floats(ROWS, HIDDEN)]
 
 
+def _clamped_experts() -> tuple[Any, list[Array]]:
+    from aiomlc.models.config.layers import ExpertsConfig
+    from aiomlc.models.graph.module import Module
+    from aiomlc.models.graph.moe import SparseMlp
+
+    class Layer(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            experts = ExpertsConfig(
+                count=6,
+                per_token=2,
+                intermediate_size=32,
+                normalize=True,
+                activation="clamped_swiglu",
+                bias=True,
+            )
+            self.mlp = SparseMlp(experts, HIDDEN)
+
+        def forward(self, x: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
+            return self.mlp.without_norm(x)
+
+    return Layer(), [np.float32(0.05) * _floats(ROWS, HIDDEN)]
+
+
 def _soft_cap() -> tuple[Any, list[Array]]:
     from aiomlc.models.graph.layers import SoftCap
 
@@ -215,6 +239,7 @@ CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
     "gelu_tanh": _gelu_tanh,
     "add": _add,
     "experts": _experts,
+    "clamped_experts": _clamped_experts,
     "soft_cap": _soft_cap,
     "gather_rows": _gather_rows,
 }

@@ -7,7 +7,7 @@ the tests do not.
 
 from __future__ import annotations
 
-__all__ = ("PROMPT", "live_model", "reference_logits")
+__all__ = ("PROMPT", "live_model", "reference_logits", "reference_model")
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,11 @@ from tests.model.tiny_models import TINY_CONFIGS, Weights, dequantized, tiny_wei
 
 PROMPT = [int(i) for i in np.random.Generator(np.random.PCG64(7)).integers(0, 256, 40)]
 STEPS = 64
+
+
+def reference_model(architecture: str, weights: Weights) -> Any:  # noqa: ANN401 - untyped.
+    """Return the model of transformers of a tiny model, with these weights."""
+    return live_model(TINY_CONFIGS[architecture], weights)
 
 
 def live_model(values: Mapping[str, Any], weights: Weights) -> Any:  # noqa: ANN401 - untyped.
@@ -53,7 +58,7 @@ def reference_logits(
     import torch
 
     weights = tiny_weights(architecture)
-    model = live_model(TINY_CONFIGS[architecture], dequantized(weights) if quantized else weights)
+    model = reference_model(architecture, dequantized(weights) if quantized else weights)
     ids = list(PROMPT)
     rows = []
     with torch.inference_mode():

@@ -39,6 +39,7 @@ _DTYPES = {
     "int64": "I64",
     "uint32": "U32",
     "int8": "I8",
+    "uint8": "U8",
     "float32": "F32",
     "float16": "F16",
     "bfloat16": "BF16",

@@ -26,13 +26,15 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tests.model import tiny_layer_norm, tiny_recurrent, tiny_variants
+from tests.model import tiny_gpt_oss, tiny_layer_norm, tiny_recurrent, tiny_variants
 from tests.model.tiny_experts import EXPERT_CONFIGS, add_experts
 from tests.model.weight_files import dequantize, quantize
 
 Weights = dict[str, NDArray[np.float32]]
 
 VOCAB_SIZE = 320
+_ROUTERS = ("gate.weight", "router.weight")
+_FLOAT32 = (*_ROUTERS, *tiny_recurrent.FLOAT32_MATRICES)
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -231,6 +233,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     **{name: COMMON | config for name, config in tiny_layer_norm.CONFIGS.items()},
     **{name: COMMON | config for name, config in tiny_variants.CONFIGS.items()},
     **{name: COMMON | config for name, config in tiny_recurrent.CONFIGS.items()},
+    "gpt_oss": COMMON | tiny_gpt_oss.CONFIG,
 }
 
 
@@ -270,6 +273,8 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
                 f"{at}.self_attn.k_norm.weight": (kv_heads,),
             }
         tiny_variants.adapt(config, shapes, at)
+        if config["model_type"] == "gpt_oss":
+            tiny_gpt_oss.adapt(config, shapes, at)
         tiny_recurrent.adapt_recurrent(config, shapes, layer)
     norm = "embedding_norm" if config["model_type"].startswith("lfm2") else "norm"
     shapes[f"model.{norm}.weight"] = (hidden,)
@@ -334,31 +339,58 @@ def random_weights(config: Mapping[str, Any], seed: int) -> Weights:
     shapes = tiny_layer_norm.shapes if config["model_type"] in families else _shapes
     for name, shape in shapes(config).items():
         values = random.standard_normal(shape)
-        if name.endswith(tiny_recurrent.CALM):
-            values = tiny_recurrent.calm(name, values)
-        elif name.endswith("norm.weight"):
-            has_offset = is_gemma or config["model_type"].startswith("qwen3_5")
-            values = 0.1 * values + (0.0 if has_offset else 1.0)
-        elif name.endswith("bias"):
-            values = 0.2 * values
-        elif name.endswith("gate.weight"):
-            values = values * (
-                2.0 / np.sqrt(shape[-1])
-            )  # Large logits, so that the choice of experts is rarely close.
-        elif "embed" not in name or name == "embed_out.weight":
-            values = values * (1.0 / np.sqrt(shape[-1]))
-        elif config["tie_word_embeddings"]:
-            # With larger embeddings, a tied head would repeat its input.
-            values = (0.05 if is_gemma else 0.2) * values
-        weights[name] = values.astype(np.float32)
+        scaled = _special_values(config, name, values)
+        if scaled is None:
+            scaled = _plain_values(
+                name, values, is_tied=config["tie_word_embeddings"], is_gemma=is_gemma
+            )
+        weights[name] = scaled.astype(np.float32)
     return weights
+
+
+def _special_values(
+    config: Mapping[str, Any], name: str, values: NDArray[np.float64]
+) -> NDArray[np.float64] | None:
+    """Return the values of weights that only some families have; None for the others."""
+    if name.endswith(tiny_recurrent.CALM):
+        return tiny_recurrent.calm(name, values)
+
+    if ".mlp.experts." in name and config["model_type"] == "gpt_oss":
+        scaled: NDArray[np.float64] = tiny_gpt_oss.scale(name, values.shape) * values
+        return scaled
+
+    if name.endswith("norm.weight") and config["model_type"].startswith("qwen3_5"):
+        return 0.1 * values
+
+    return None
+
+
+def _plain_values(
+    name: str, values: NDArray[np.float64], *, is_tied: bool, is_gemma: bool
+) -> NDArray[np.float64]:
+    if name.endswith("norm.weight"):
+        return 0.1 * values + (0.0 if is_gemma else 1.0)
+
+    if name.endswith("bias"):
+        return 0.2 * values
+
+    if name.endswith(_ROUTERS):  # Large logits, so that the choice of experts is rarely close.
+        return values * (2.0 / np.sqrt(values.shape[-1]))
+
+    if "embed" not in name or name == "embed_out.weight":
+        return values * (1.0 / np.sqrt(values.shape[-1]))
+
+    # With larger embeddings, a tied head would repeat its input.
+    return (0.05 if is_gemma else 0.2) * values if is_tied else values
 
 
 def dequantized(weights: Weights) -> Weights:
     """Return the weights rounded to `q4f16_1`, except for vectors and routers."""
     return {
         name: dequantize(*quantize(value))
-        if value.ndim == 2 and not name.endswith(tiny_recurrent.FLOAT32_MATRICES)
+        if value.ndim == 2 and not name.endswith(_FLOAT32)
+        else tiny_gpt_oss.by_outputs(lambda rows: dequantize(*quantize(rows)), value)
+        if ".experts." in name
         else value
         for name, value in weights.items()
     }

@@ -68,7 +68,7 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
     },
 }
 #: Ends of the names of matrices that are float32 in every quantization.
-FLOAT32_MATRICES = ("gate.weight", "in_proj_a.weight", "in_proj_b.weight")
+FLOAT32_MATRICES = ("in_proj_a.weight", "in_proj_b.weight")
 
 #: Ends of the names of weights for which `calm` chooses the values.
 CALM = ("A_log", "conv1d.weight", "linear_attn.norm.weight")

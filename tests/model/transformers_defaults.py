@@ -25,6 +25,7 @@ DEFAULTS = {
     "glm": Defaults(1.5625e-7),
     "glm4": Defaults(1.5625e-7),
     "gpt_neox": Defaults(1e-5),
+    "gpt_oss": Defaults(1e-5, 150000.0, sliding_window=128),
     "granite": Defaults(1e-6),
     "granitemoehybrid": Defaults(1e-6),
     "helium": Defaults(1e-8, 100000.0),

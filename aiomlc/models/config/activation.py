@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Activation", "parse_activation")
+__all__ = ("Activation", "ExpertActivation", "parse_activation")
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,6 +12,9 @@ from aiomlc.models.config.fields import Fields, quote
 
 #: `gelu` is the exact function, `gelu_tanh` its tanh approximation.
 Activation = Literal["silu", "gelu", "gelu_tanh", "squared_relu"]
+#: `silu` is `silu(gate) * up`. `clamped_swiglu` is `gate * sigmoid(1.702 * gate) * (up + 1)`, where
+#: `gate` is at most 7, and `up` between -7 and 7.
+ExpertActivation = Literal["silu", "clamped_swiglu"]
 
 _GATED_NAMES: Mapping[Activation, tuple[str, ...]] = MappingProxyType(
     {

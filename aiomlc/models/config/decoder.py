@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
 from aiomlc.models.config.activation import Activation, parse_activation
-from aiomlc.models.config.checkpoint import CheckpointLayout, HFQKVLayout
+from aiomlc.models.config.checkpoint import CheckpointLayout, HFExpertsLayout, HFQKVLayout
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.layers import (
     AttentionConfig,
@@ -47,6 +47,7 @@ _NORM_EPS: Mapping[str, float] = MappingProxyType(
         "exaone4": 1e-5,
         "glm": 1.5625e-7,
         "glm4": 1.5625e-7,
+        "gpt_oss": 1e-5,
         "helium": 1e-8,
         "internlm3": 1e-5,
         "mixtral": 1e-5,
@@ -65,6 +66,7 @@ class DecoderTraits:
     qkv_name: str = "qkv_proj"  #: MLC's name of the fused QKV matrix.
     hf_fused: tuple[str, ...] = ()  #: Matrices that are also fused in a Hugging Face directory.
     hf_qkv_layout: HFQKVLayout = "concatenated"
+    hf_experts_layout: HFExpertsLayout = "outputs"
     hf_norm_offset: float = 0.0  #: See `CheckpointLayout`.
     qkv_bias: bool = False
     output_bias: bool = False  #: Whether the output projection of attention has a bias.
@@ -274,6 +276,7 @@ def parse_decoder(
             qkv_name=traits.qkv_name,
             hf_fused=traits.hf_fused,
             hf_qkv_layout=traits.hf_qkv_layout,
+            hf_experts_layout=traits.hf_experts_layout,
             hf_norm_offset=traits.hf_norm_offset,
         ),
     )

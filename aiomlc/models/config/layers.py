@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Literal, Self
 
-from aiomlc.models.config.activation import Activation
+from aiomlc.models.config.activation import Activation, ExpertActivation
 from aiomlc.models.config.rope import RopeConfig
 
 #: The graph's name of the layer that mixes tokens, as in most checkpoints.
@@ -77,6 +77,9 @@ class AttentionConfig:
     #: Whether outputs are multiplied by the sigmoid of a gate, whose rows follow those of the
     #: queries in the fused matrix.
     output_gate: bool = False
+    #: Whether each query head has a score that joins the denominator of its softmax, as a position
+    #: whose value is zero would.
+    sink_scores: bool = False
 
     def with_window(self, size: int, sinks: int, context: int) -> Self:
         """Return the layer with a window, unless that covers a context of `context` tokens."""
@@ -152,6 +155,8 @@ class ExpertsConfig:
     intermediate_size: int  #: Of one expert.
     normalize: bool  #: Whether the weights of a token's experts are scaled to sum to 1.
     shared_size: int = 0  #: Intermediate size of the shared expert; 0 if there is none.
+    activation: ExpertActivation = "silu"
+    bias: bool = False  #: Whether the router and the matrices of the experts have biases.
 
 
 #: The layer through which the tokens of a sequence see each other.

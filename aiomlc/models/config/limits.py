@@ -98,6 +98,8 @@ NUMBERS: Mapping[str, tuple[float, float]] = MappingProxyType(
         "rotary_emb_base": _THETA,
         "rotary_pct": (1e-6, 1.0),
         "short_factor": _FACTOR,
+        "swiglu_alpha": _FACTOR,
+        "swiglu_limit": _FACTOR,
     }
 )
 

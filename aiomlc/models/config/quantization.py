@@ -17,7 +17,7 @@ from typing import Final, Literal
 from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.models.config.fields import Fields, quote
 
-Method = Literal["mlc", "awq", "gptq", "compressed-tensors", "fp8"]
+Method = Literal["mlc", "awq", "gptq", "compressed-tensors", "fp8", "mxfp4"]
 
 #: The quantizations of MLC LLM whose weights can be read.
 MLC_QUANTIZATIONS: Final = (
@@ -187,6 +187,10 @@ def _parse_fp8(config: Fields) -> StoredQuantization:
     return StoredQuantization("fp8", "fp8", block=_block(config, "weight_block_size"))
 
 
+def _parse_mxfp4(_: Fields) -> StoredQuantization:
+    return StoredQuantization("mxfp4", "mxfp4")
+
+
 def _block(config: Fields, name: str) -> tuple[int, int] | None:
     if name not in config:
         return None
@@ -227,6 +231,7 @@ _PARSERS: Final[Mapping[str, Callable[[Fields], StoredQuantization]]] = MappingP
         "compressed-tensors": _parse_compressed_tensors,
         "fp8": _parse_fp8,
         "fbgemm_fp8": _parse_fp8,
+        "mxfp4": _parse_mxfp4,
     }
 )
 QUANTIZATION_METHODS: Final = tuple(_PARSERS)
@@ -239,6 +244,5 @@ _REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "bitsandbytes": "the weights of bitsandbytes cannot be read; pass the model that they were "
         "made from, or save it with model.dequantize().save_pretrained() of transformers",
-        "mxfp4": "only gpt-oss is published in it, and that architecture is not supported",
     }
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("with_experts",)
 
 from dataclasses import replace
+from typing import Any
 
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.fields import Fields
@@ -18,8 +19,7 @@ def with_experts(
     fields: Fields,
     *,
     size_field: str,
-    normalize: bool,
-    shared_size: int = 0,
+    **traits: Any,  # noqa: ANN401 - of any field.
 ) -> DecoderConfig:
     """Return the config with a mixture of experts in the layers that the fields do not call dense.
 
@@ -27,8 +27,7 @@ def with_experts(
         config: The model with an MLP in every layer.
         fields: The model's config.
         size_field: The field with an expert's intermediate size.
-        normalize: See `ExpertsConfig`.
-        shared_size: The same.
+        traits: Fields of `ExpertsConfig` that depend on the family.
 
     Raises:
         ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
@@ -50,8 +49,7 @@ def with_experts(
         count=count,
         per_token=per_token,
         intermediate_size=fields.integer(size_field),
-        normalize=normalize,
-        shared_size=shared_size,
+        **traits,
     )
     dense = _dense_layers(fields)
     layers = (

@@ -20,10 +20,12 @@ __all__ = (
     "ShortConv",
     "SigmoidGate",
     "SiluMul",
+    "SinkScores",
     "SoftCap",
     "SquaredReLU",
 )
 
+from collections.abc import Sequence
 from typing import Literal
 
 from tvm import relax
@@ -153,12 +155,21 @@ class QKNorm(Module):
         return op.rms_norm(rows, weight, axes=[-1], epsilon=self.eps).reshape(*x.shape)
 
 
+class SinkScores(Module):
+    """A score for each query head, which joins the denominator of its softmax."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.weight: nn.Parameter = nn.Parameter((num_heads,), "float32")
+
+
 class CacheAttention(Module):
     """Attention for fused qkv `[n, heads, d]`; TVM's KV cache rotates, appends and attends.
 
     Args:
         layer: The index among the layers in the cache.
-        plan: What to compute. TVM's cache itself supports no window and no softcapping.
+        plan: What to compute. TVM's cache itself supports no window, no softcapping and no sink
+            scores.
         rope_slice: Offset and length of the layer's slice of the `RopeTable`; length 0 is all of
             it, and the only one that TVM's cache itself supports.
         dtype: Of inputs and outputs.
@@ -176,23 +187,36 @@ class CacheAttention(Module):
     @property
     def is_plain(self) -> bool:
         """Whether TVM's own cache attention supports the layer."""
-        return not (self.plan.window or self.plan.soft_cap or self.rope_slice[1])
+        plan = self.plan
+        return not (plan.window or plan.soft_cap or plan.sink_scores or self.rope_slice[1])
 
-    def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+    def forward(
+        self, qkv: nn.Tensor, kv: nn.Object, sink_scores: nn.Tensor | None = None
+    ) -> nn.Tensor:
         if not self.is_plain:
             raise NotImplementedError(
-                "windows, softcapping and per-layer RoPE are not supported on this target"
+                "windows, softcapping, sink scores and per-layer RoPE are not supported on this "
+                "target"
             )
 
-        return self.call("vm.builtin.attention_kv_cache_attention_with_fused_qkv", qkv, kv)
+        return self.call("vm.builtin.attention_kv_cache_attention_with_fused_qkv", [qkv], kv)
 
-    def call(self, name: str, qkv: nn.Tensor, kv: nn.Object, *more: float) -> nn.Tensor:
-        """Call a function of the cache with the layer, the scale and `more` arguments."""
+    def call(
+        self, name: str, tensors: Sequence[nn.Tensor], kv: nn.Object, *more: float
+    ) -> nn.Tensor:
+        """Call a function of the cache with the layer, the scale, `more` arguments and tensors.
+
+        The first tensor is the fused qkv.
+        """
         inputs = [self.layer, self.plan.scale, *more]
-        shape = (qkv.shape[0], self.plan.num_heads, self.plan.head_dim)
+        shape = (tensors[0].shape[0], self.plan.num_heads, self.plan.head_dim)
         call = relax.call_dps_packed(
             name,
-            [kv._expr, *(relax.prim_value(value) for value in inputs), qkv._expr],
+            [
+                kv._expr,
+                *(relax.prim_value(value) for value in inputs),
+                *(tensor._expr for tensor in tensors),
+            ],
             out_ty=relax.TensorType(shape, self.dtype),
         )
         return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))

@@ -17,6 +17,7 @@ from aiomlc.models.graph.layers import (
     RMSNorm,
     ShortConv,
     SigmoidGate,
+    SinkScores,
 )
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.rope_table import rope_table
@@ -72,6 +73,7 @@ class Attention(Mixer):
             bias=plan.output_bias,
             out_dtype="float32",
         )
+        self.sinks: SinkScores | None = SinkScores(plan.num_heads) if plan.sink_scores else None
         rope_slice = rope_table(config).layer_slices[index]
         self.attend: CacheAttention = CacheAttention(index, plan, rope_slice, dtype=kv_dtype)
 
@@ -96,7 +98,8 @@ class Attention(Mixer):
         qkv = qkv.reshape(n, self.num_fused_heads, head_dim)
         if self.qk_norm is not None:
             qkv = self.qk_norm(qkv, self.q_norm.weight, self.k_norm.weight)
-        attended = self.attend(qkv, kv).reshape(n, heads * head_dim)
+        sink_scores = None if self.sinks is None else self.sinks.weight
+        attended = self.attend(qkv, kv, sink_scores).reshape(n, heads * head_dim)
         if self.gate is not None:
             attended = self.gate(attended, projected)
         return self.o_proj(attended)

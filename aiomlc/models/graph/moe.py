@@ -8,9 +8,13 @@ from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
+from aiomlc.models.config.activation import ExpertActivation
 from aiomlc.models.config.layers import ExpertsConfig
 from aiomlc.models.graph.layers import Linear, Norm, SiluMul
 from aiomlc.models.graph.module import Module
+
+_SWIGLU_LIMIT = 7.0
+_SWIGLU_ALPHA = 1.702
 
 
 class MoE(Module):
@@ -26,6 +30,7 @@ class MoE(Module):
         self.per_token: int = experts.per_token
         self.inner: int = experts.intermediate_size
         self.normalize: bool = experts.normalize
+        self.activation: ExpertActivation = experts.activation
 
     def forward(
         self,
@@ -40,21 +45,34 @@ class MoE(Module):
         Args:
             x: The input rows.
             router: The matrix of expert logits.
-            gate_up: The gate and up matrices of all experts, one expert after the other.
-            down: The down matrices of all experts, one expert after the other.
+            gate_up: The gate and up matrices of all experts, one expert after the other; its bias
+                is that of all of them.
+            down: The down matrices and their bias in the same way.
             shared: The shared expert's output `[n, hidden]` and its gate's logits `[n, 1]`, if any.
         """
         n, size = x.shape
         gate, up = op.split(gate_up(x).reshape(n, self.count, 2 * self.inner), 2, axis=-1)
-        gated = op.permute_dims(op.multiply(op.silu(gate), up), [1, 0, 2])
+        gated = op.permute_dims(self._gated(gate, up), [1, 0, 2])
         transposed = op.permute_dims(down.weight.reshape(self.count, size, self.inner), [0, 2, 1])
+        outputs = op.matmul(gated, transposed)
+        if down.bias is not None:
+            outputs = op.add(outputs, down.bias.reshape(self.count, 1, size))
         weights = self._weights(router(x)).reshape(self.count, n, 1)
-        routed = op.sum(op.multiply(op.matmul(gated, transposed), weights), axis=0)
+        routed = op.sum(op.multiply(outputs, weights), axis=0)
         if shared is None:
             return routed
 
         value, gate_logits = shared
         return op.add(op.multiply(op.sigmoid(gate_logits), value), routed)
+
+    def _gated(self, gate: nn.Tensor, up: nn.Tensor) -> nn.Tensor:
+        if self.activation == "silu":
+            return op.multiply(op.silu(gate), up)
+
+        gate = op.minimum(gate, _constant(_SWIGLU_LIMIT))
+        up = op.maximum(op.minimum(up, _constant(_SWIGLU_LIMIT)), _constant(-_SWIGLU_LIMIT))
+        glu = op.multiply(gate, op.sigmoid(op.multiply(gate, _constant(_SWIGLU_ALPHA))))
+        return op.multiply(op.add(up, _constant(1.0)), glu)
 
     def _weights(self, logits: nn.Tensor) -> nn.Tensor:
         """Return the experts' weights `[count, n]` for logits `[n, count]`; 0 if not chosen."""
@@ -67,6 +85,10 @@ class MoE(Module):
         n = logits.shape[0]
         weights = op.multiply(one_hot, top.reshape(n, self.per_token, 1))
         return op.permute_dims(op.sum(weights, axis=1), [1, 0])
+
+
+def _constant(value: float) -> nn.Tensor:
+    return nn.Tensor(_expr=relax.const(value, "float32"))
 
 
 class SharedExpert(Module):
@@ -88,12 +110,13 @@ class SparseMlp(Module):
     def __init__(self, experts: ExpertsConfig, hidden: int) -> None:
         super().__init__()
         outer, inner = experts.count * hidden, experts.count * 2 * experts.intermediate_size
+        bias = experts.bias
         self.gate: Linear = Linear(
-            hidden, experts.count, bias=False, out_dtype="float32", keep_float32=True
+            hidden, experts.count, bias=bias, out_dtype="float32", keep_float32=True
         )
-        self.moe_gate_up_proj: Linear = Linear(hidden, inner, bias=False, out_dtype="float32")
+        self.moe_gate_up_proj: Linear = Linear(hidden, inner, bias=bias, out_dtype="float32")
         self.moe_down_proj: Linear = Linear(
-            experts.intermediate_size, outer, bias=False, out_dtype="float32"
+            experts.intermediate_size, outer, bias=bias, out_dtype="float32"
         )
         self.mix: MoE = MoE(experts)
         self.shared_expert: SharedExpert | None = None

@@ -137,6 +137,8 @@ def _attention(
     yield _matrix(f"{prefix}.o_proj", (config.hidden_size, queries))
     if attention.output_bias:
         yield _vector(f"{prefix}.o_proj.bias", config.hidden_size)
+    if attention.sink_scores:
+        yield _vector(f"{prefix}.sinks.weight", attention.num_heads)
 
 
 def _qkv_row_order(layout: HFQKVLayout, attention: AttentionConfig) -> RowOrder | None:
@@ -155,7 +157,7 @@ def _feed_forward(
 ) -> Iterator[Parameter]:
     hidden = config.hidden_size
     if isinstance(layer, ExpertsConfig):
-        yield from expert_parameters(prefix, layer, hidden)
+        yield from expert_parameters(prefix, layer, hidden, config.checkpoint.hf_experts_layout)
         return
 
     inner = layer.intermediate_size

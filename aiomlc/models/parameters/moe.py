@@ -6,39 +6,76 @@ __all__ = ("expert_parameters",)
 
 from collections.abc import Iterator
 
+from aiomlc.models.config.checkpoint import HFExpertsLayout
 from aiomlc.models.config.layers import ExpertsConfig
 from aiomlc.models.parameters.parameter import Parameter
 
 
-def expert_parameters(prefix: str, experts: ExpertsConfig, hidden: int) -> Iterator[Parameter]:
+def expert_parameters(
+    prefix: str, experts: ExpertsConfig, hidden: int, layout: HFExpertsLayout
+) -> Iterator[Parameter]:
     """Yield the parameters of one layer under Qwen's names; the matrices of all experts are fused.
 
-    Hugging Face directories have one tensor per expert or, in newer checkpoints, one for all.
+    Hugging Face directories have one tensor per expert or, in newer checkpoints, one for all, with
+    the layout `layout`.
     """
-    count, inner = experts.count, experts.intermediate_size
-    router = f"{prefix}.gate.weight"
-    yield Parameter(
-        f"{prefix}.gate",
-        "matrix",
-        (count, hidden),
-        (router,),
-        fused_source=router,
-        keep_float32=True,  # Rounding could change which experts a token is routed to.
-    )
-    for name, outputs, inputs, parts in (
-        ("gate_up_proj", 2 * inner, hidden, ("gate_proj", "up_proj")),
-        ("down_proj", hidden, inner, ("down_proj",)),
-    ):
-        yield Parameter(
-            f"{prefix}.moe_{name}",
-            "matrix",
-            (count * outputs, inputs),
-            tuple(f"{prefix}.experts.{i}.{part}.weight" for i in range(count) for part in parts),
-            fused_source=f"{prefix}.experts.{name}",
-            num_experts=count,
-        )
+    inner = experts.intermediate_size
+    yield from _router(prefix, experts, hidden)
+    gate_up, down = ("gate_proj", "up_proj"), ("down_proj",)
+    yield from _fused(prefix, "gate_up_proj", (2 * inner, hidden), gate_up, experts, layout)
+    yield from _fused(prefix, "down_proj", (hidden, inner), down, experts, layout)
     if experts.shared_size:
         yield from _shared_expert(prefix, experts.shared_size, hidden)
+
+
+def _router(prefix: str, experts: ExpertsConfig, hidden: int) -> Iterator[Parameter]:
+    router = f"{prefix}.gate"
+    weight, bias = f"{router}.weight", f"{router}.bias"
+    yield Parameter(
+        router,
+        "matrix",
+        (experts.count, hidden),
+        (weight,),
+        fused_source=weight,
+        keep_float32=True,  # Rounding could change which experts a token is routed to.
+    )
+    if experts.bias:
+        yield Parameter(bias, "vector", (experts.count,), (bias,))
+
+
+def _fused(
+    prefix: str,
+    name: str,
+    shape: tuple[int, int],
+    parts: tuple[str, ...],
+    experts: ExpertsConfig,
+    layout: HFExpertsLayout,
+) -> Iterator[Parameter]:
+    """Yield a matrix of all experts and its bias; `shape` and `parts` are those of one expert."""
+    count, (outputs, inputs) = experts.count, shape
+    alternates = layout == "inputs" and len(parts) > 1
+    row_order = (count, len(parts), outputs // len(parts), 1) if alternates else None
+    modules = [f"{prefix}.experts.{i}.{part}" for i in range(count) for part in parts]
+    yield Parameter(
+        f"{prefix}.moe_{name}",
+        "matrix",
+        (count * outputs, inputs),
+        tuple(f"{module}.weight" for module in modules),
+        fused_source=f"{prefix}.experts.{name}",
+        fused_row_order=row_order,
+        fused_layout=layout,
+        num_experts=count,
+    )
+    if experts.bias:
+        yield Parameter(
+            f"{prefix}.moe_{name}.bias",
+            "vector",
+            (count * outputs,),
+            tuple(f"{module}.bias" for module in modules),
+            fused_source=f"{prefix}.experts.{name}_bias",
+            fused_row_order=row_order,
+            fused_layout=layout,
+        )
 
 
 def _shared_expert(prefix: str, inner: int, hidden: int) -> Iterator[Parameter]:

@@ -43,6 +43,7 @@ _HF: _Replacements = {
         ".post_feedforward_layernorm.": ".post_mlp_layernorm.",
     },
     "gpt_neox": _GPT_NEOX,
+    "gpt_oss": {".mlp.gate.": ".mlp.router.", ".self_attn.sinks.weight": ".self_attn.sinks"},
     "granitemoehybrid": {
         ".mlp.gate_up_proj": ".shared_mlp.input_linear",
         ".mlp.down_proj": ".shared_mlp.output_linear",

@@ -32,7 +32,7 @@ from tests.model.gguf_files import add_tiny_text, write_gguf, write_tiny_gguf
 from tests.model.tiny_models import TINY_CONFIGS, random_weights, write_model
 
 # These have no architecture of their own in GGUF, or windows that GGUF does not store.
-_OTHERS = ("glm", "granitemoehybrid", "helium", "mistral_window", "qwen2_window")
+_OTHERS = ("glm", "gpt_oss", "granitemoehybrid", "helium", "mistral_window", "qwen2_window")
 # What a file of the architecture cannot say otherwise.
 _CHANGES: Mapping[str, dict[str, Any]] = {
     "mixtral": {"sliding_window": None},
@@ -179,10 +179,13 @@ def _read_parameter(parameter: Parameter, source: Source) -> NDArray[np.float32]
     """Return the rows of a parameter in the order of the graph."""
     is_fused = parameter.fused_source in source.tensors
     names = (parameter.fused_source,) if is_fused else parameter.sources
+    order = parameter.fused_row_order if is_fused else parameter.row_order
     tensors = [_read(source.tensors[name]) for name in names]
+    if is_fused and parameter.fused_layout == "inputs" and parameter.kind == "matrix":
+        tensors = [tensor.swapaxes(1, 2) for tensor in tensors]
     rows = np.concatenate([tensor.reshape(-1, *parameter.shape[1:]) for tensor in tensors])
-    if parameter.row_order is not None:
-        runs = source_runs(parameter.row_order, len(rows))
+    if order is not None:
+        runs = source_runs(order, len(rows))
         rows = np.concatenate([rows[start : start + count] for start, count in runs])
     return rows + np.float32(parameter.weight_offset)
 

@@ -32,6 +32,7 @@ from tvm.relax.frontend import nn
 
 from aiomlc.compiler.backends.cpu.fusion import fuses_feed_forward, fuses_norm
 from aiomlc.compiler.backends.cpu.matrix import KernelLayout, expert_layout, matrix_parameter
+from aiomlc.models.config.activation import ExpertActivation
 from aiomlc.models.graph.layers import (
     Add,
     CacheAttention,
@@ -299,6 +300,7 @@ class CpuMoE(Module):
     def __init__(self, layer: MoE) -> None:
         super().__init__()
         self.routing: tuple[int, int] = (layer.per_token, int(layer.normalize))
+        self.activation: ExpertActivation = layer.activation
 
     def forward(
         self,
@@ -308,13 +310,25 @@ class CpuMoE(Module):
         down: CpuLinear,
         shared: tuple[nn.Tensor, nn.Tensor] | None,
     ) -> nn.Tensor:
+        count = router.outputs
         inputs: list[object] = [x, router(x)]
         for matrix in (gate_up, down):
-            layout = expert_layout(matrix.layout.layout, router.outputs)
-            inputs += [matrix.weight, KernelLayout(layout)]
+            inputs += [matrix.weight, KernelLayout(expert_layout(matrix.layout.layout, count))]
+            if matrix.bias is not None:
+                inputs.append(matrix.bias.reshape(count, matrix.outputs // count))
         inputs += [*self.routing, *(shared or ())]
-        name = "mix_experts" if shared is None else "mix_experts_shared"
-        return call_kernel(name, inputs, x.shape, "float32")
+        return call_kernel(self._kernel(gate_up, shared), inputs, x.shape, "float32")
+
+    def _kernel(self, gate_up: CpuLinear, shared: object) -> str:
+        match self.activation, gate_up.bias is not None, shared is not None:
+            case "silu", False, False:
+                return "mix_experts"
+            case "silu", False, True:
+                return "mix_experts_shared"
+            case "clamped_swiglu", True, False:
+                return "mix_experts_clamped_swiglu"
+            case combination:
+                raise NotImplementedError(f"there is no kernel for experts with {combination}")
 
 
 class CpuSoftCap(Module):
@@ -346,18 +360,21 @@ class CpuGatherRows(Module):
 
 
 class CpuAttention(Module):
-    """Attention with settings that TVM's cache does not support: a window, softcapping, per-layer
-    RoPE or an 8-bit KV cache."""
+    """Attention with settings that TVM's cache does not support: a window, softcapping, sinks, RoPE
+    per layer or an 8-bit KV cache."""
 
     def __init__(self, layer: CacheAttention, name: str) -> None:
         super().__init__()
         self.layer = layer
         self.name: str = KERNEL_PREFIX + name
 
-    def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+    def forward(
+        self, qkv: nn.Tensor, kv: nn.Object, sink_scores: nn.Tensor | None = None
+    ) -> nn.Tensor:
         plan = self.layer.plan
         settings = (plan.window, plan.sinks, plan.soft_cap, *self.layer.rope_slice)
-        return self.layer.call(self.name, qkv, kv, *settings)
+        tensors = [qkv] if sink_scores is None else [qkv, sink_scores]
+        return self.layer.call(self.name, tensors, kv, *settings)
 
 
 class CpuShortConv(Module):

@@ -105,9 +105,10 @@ def _reasons(config: ModelConfig, quantization: str) -> Iterator[str]:
         yield "gated attention"
     rope = attention[0].rope
     if rope is None or any(
-        layer.window or layer.soft_cap or layer.rope != rope for layer in attention
+        layer.window or layer.soft_cap or layer.sink_scores or layer.rope != rope
+        for layer in attention
     ):
-        yield "sliding windows, softcapped scores and RoPE per layer"
+        yield "sliding windows, softcapped scores, sink scores and RoPE per layer"
     elif rope.rope_type not in _ROPE_TYPES or rope.pads_to_head_dim:
         yield f"positions of the kind {rope.rope_type}"
 

@@ -90,6 +90,10 @@ def read_mlc(directory: Path, **config: object) -> StoredQuantization | None:
             StoredQuantization("fp8", "fp8", block=(128, 128)),
         ),
         ({"quant_method": "fbgemm_fp8"}, StoredQuantization("fp8", "fp8")),
+        (
+            {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
+            StoredQuantization("mxfp4", "mxfp4"),
+        ),
     ],
 )
 def test_supported_quantizations_are_read(
@@ -103,7 +107,6 @@ def test_supported_quantizations_are_read(
     [
         ({"bits": 4}, "quant_method", 'must be one of "awq", "gptq", .*, got ""'),
         ({"quant_method": "bitsandbytes"}, "quant_method", r"model\.dequantize\(\)"),
-        ({"quant_method": "mxfp4"}, "quant_method", "gpt-oss"),
         ({"quant_method": "hqq"}, "quant_method", 'got "hqq": its weights cannot be read'),
         (AWQ | {"version": "gemv"}, "version", 'must be one of "gemm", "GEMM", got "gemv"'),
         (AWQ | {"zero_point": False}, "zero_point", "must be true, got false"),
@@ -189,4 +192,5 @@ def test_a_directory_of_floats_has_no_quantization(tmp_path: Path) -> None:
 
 
 def test_the_list_of_methods_is_complete() -> None:
-    assert QUANTIZATION_METHODS == ("awq", "gptq", "compressed-tensors", "fp8", "fbgemm_fp8")
+    methods = ("awq", "gptq", "compressed-tensors", "fp8", "fbgemm_fp8", "mxfp4")
+    assert methods == QUANTIZATION_METHODS

@@ -129,7 +129,7 @@ def test_every_decoder_type_has_a_tiny_config() -> None:
     assert set(MODEL_TYPES) == tiny | others
 
 
-@pytest.mark.parametrize("architecture", TINY_CONFIGS)
+@pytest.mark.parametrize("architecture", [name for name in TINY_CONFIGS if name != "gpt_oss"])
 def test_decoder_parameters_use_every_tensor_once(tmp_path: Path, architecture: str) -> None:
     config = _read(tmp_path, {}, base=architecture)
     weights = tiny_weights(architecture)

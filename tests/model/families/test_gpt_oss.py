@@ -1,0 +1,252 @@
+"""gpt-oss: the limits of its gate, its sinks, and its stored formats, against transformers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from anyio import create_task_group
+from numpy.typing import NDArray
+
+from aiomlc import AsyncMLCEngine, EngineConfig, ModelLoadError
+from aiomlc.runtime.loading.facts import ModelFacts
+from aiomlc.runtime.loading.model_directory import find_model
+from tests.model.families.test_logits import check_float32
+from tests.model.families.test_quantized_models import logits, open_model
+from tests.model.make_reference import PROMPT, reference_model
+from tests.model.mxfp4 import Mxfp4, dequantize_mxfp4, quantize_mxfp4
+from tests.model.quantized_models import write_tensors
+from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model
+
+Floats = NDArray[np.float32]
+Weights = dict[str, Floats]
+NAME = "gpt_oss"
+
+
+def _write(directory: Path, weights: Mapping[str, NDArray[Any]]) -> Path:
+    write_model(directory, NAME)
+    write_tensors(directory / "model.safetensors", weights)
+    return directory
+
+
+def _transformers_logits(weights: Weights, tokens: list[int]) -> Floats:
+    torch = pytest.importorskip("torch")
+    with torch.inference_mode():
+        rows = reference_model(NAME, weights)(torch.tensor([[*PROMPT, *tokens]])).logits[0]
+    result: Floats = rows[len(PROMPT) - 1 :].float().numpy()
+    return result
+
+
+def _with_steep_gates(weights: Weights) -> Weights:
+    """Return weights with which many gates and their factors are beyond the limits."""
+    return {
+        name: value * np.float32(4) if name.endswith("experts.gate_up_proj") else value
+        for name, value in weights.items()
+    }
+
+
+def _with_sinks(weights: Weights, score: float) -> Weights:
+    return {
+        name: np.full_like(value, score) if name.endswith(".sinks") else value
+        for name, value in weights.items()
+    }
+
+
+@pytest.mark.usefixtures("model_cache")
+@pytest.mark.parametrize(
+    "change",
+    [_with_steep_gates, lambda w: _with_sinks(w, 4.0), lambda w: _with_sinks(w, -40.0)],
+    ids=["clamped gates", "large sinks", "no sinks"],
+)
+def test_logits_equal_transformers(tmp_path: Path, change: Callable[[Weights], Weights]) -> None:
+    weights = change(tiny_weights(NAME))
+    tokens: list[int] = []
+
+    actual = logits(open_model(_write(tmp_path / "model", weights), "q0f32"), tokens)
+
+    check_float32(actual, _transformers_logits(weights, tokens))
+
+
+@pytest.mark.usefixtures("model_cache")
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_experts_of_16_bits_are_transposed_exactly(tmp_path: Path, dtype: Any) -> None:  # noqa: ANN401
+    stored = {name: value.astype(dtype) for name, value in tiny_weights(NAME).items()}
+    widened = {name: value.astype(np.float32) for name, value in stored.items()}
+    tokens: list[int] = []
+    expected = logits(open_model(_write(tmp_path / "float32", widened), "q0f32"), tokens)
+
+    actual = logits(open_model(_write(tmp_path / "stored", stored), "q0f32"), tokens)
+
+    np.testing.assert_array_equal(actual, expected)
+
+
+# ---- MXFP4 ----
+
+_MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}
+_EXPERTS = re.compile(r".*\.experts\.(?:gate_up|down)_proj")
+
+
+def _quantized_experts(weights: Weights) -> dict[str, Mxfp4]:
+    """Return the experts as rows of outputs, quantized."""
+    return {
+        name: quantize_mxfp4(np.ascontiguousarray(value.swapaxes(1, 2)))
+        for name, value in weights.items()
+        if _EXPERTS.fullmatch(name)
+    }
+
+
+def _write_mxfp4(
+    directory: Path, weights: Weights, changes: Mapping[str, NDArray[Any]] | None = None
+) -> Weights:
+    """Write a checkpoint with experts in MXFP4 and the rest in bfloat16; return what it means."""
+    experts = _quantized_experts(weights)
+    tensors: dict[str, NDArray[Any]] = {}
+    meant: Weights = {}
+    for name, value in weights.items():
+        if name in experts:
+            tensors[f"{name}_blocks"], tensors[f"{name}_scales"] = experts[name]
+            meant[name] = dequantize_mxfp4(experts[name]).swapaxes(1, 2)
+        else:
+            tensors[name] = value.astype(ml_dtypes.bfloat16)
+            meant[name] = tensors[name].astype(np.float32)
+    _write(directory, tensors | dict(changes or {}))
+    config = TINY_CONFIGS[NAME] | {"quantization_config": _MXFP4}
+    (directory / "config.json").write_text(json.dumps(config))
+    return meant
+
+
+@pytest.mark.usefixtures("model_cache")
+def test_logits_of_mxfp4_are_those_of_the_dequantized_experts(tmp_path: Path) -> None:
+    meant = _write_mxfp4(tmp_path / "quantized", tiny_weights(NAME))
+    _write(tmp_path / "float32", meant)
+    tokens: list[int] = []
+    expected = logits(open_model(tmp_path / "float32", "q0f32"), tokens)
+
+    actual = logits(open_model(tmp_path / "quantized"), tokens)
+
+    # Activations are rounded to 8 bits, which may also change which experts are chosen.
+    errors = np.abs(actual - expected).max(axis=1) / (expected.max() - expected.min())
+    assert np.median(errors) <= 1e-2
+    assert errors.max() <= 0.1
+
+
+def test_transformers_dequantizes_mxfp4_to_the_same_numbers() -> None:
+    torch = pytest.importorskip("torch")
+    mxfp4 = pytest.importorskip("transformers.integrations.mxfp4")
+    for stored in _quantized_experts(tiny_weights(NAME)).values():
+        parts = [torch.from_numpy(part.copy()) for part in stored]
+
+        theirs = mxfp4.convert_moe_packed_tensors(*parts, dtype=torch.float32)
+
+        ours = dequantize_mxfp4(stored).swapaxes(1, 2)
+        np.testing.assert_array_equal(theirs.numpy(), ours)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "change", "problem"),
+    [
+        ("blocks", lambda a: a[:, :, :1], r"expected \[8, 192, 2, 16\], got \[8, 192, 1, 16\]"),
+        ("blocks", lambda a: a.astype(np.float32), "wrong dtype: expected u8, got f32"),
+        ("scales", lambda a: a[:7], r"expected \[8, 192, 2\], got \[7, 192, 2\]"),
+        ("scales", lambda a: a.view(np.int8), "wrong dtype: expected u8, got i8"),
+    ],
+)
+def test_a_wrong_tensor_of_mxfp4_is_reported(
+    tmp_path: Path,
+    suffix: str,
+    change: Callable[[NDArray[Any]], NDArray[Any]],
+    problem: str,
+) -> None:
+    weights = tiny_weights(NAME)
+    expert = "model.layers.1.mlp.experts.gate_up_proj"
+    tensor = f"{expert}_{suffix}"
+    stored = getattr(_quantized_experts(weights)[expert], suffix)
+    _write_mxfp4(tmp_path / "model", weights, {tensor: np.ascontiguousarray(change(stored))})
+
+    with pytest.raises(ModelLoadError, match=problem) as error:
+        ModelFacts(find_model(tmp_path / "model")).check_tensors()
+
+    assert error.value.tensor == tensor
+
+
+@pytest.mark.usefixtures("model_cache")
+def test_a_scale_that_is_no_number_is_reported(tmp_path: Path) -> None:
+    weights = tiny_weights(NAME)
+    expert = "model.layers.1.mlp.experts.down_proj"
+    scales = _quantized_experts(weights)[expert].scales
+    scales[2, 5, 1] = 255
+    _write_mxfp4(tmp_path / "model", weights, {f"{expert}_scales": scales})
+
+    with pytest.raises(ModelLoadError, match="a scale is not finite") as error:
+        open_model(tmp_path / "model")
+
+    assert error.value.tensor == f"{expert}_scales"
+
+
+@pytest.mark.parametrize("suffix", ["", "_bias"])
+def test_missing_experts_have_the_name_of_the_tensor_of_all(tmp_path: Path, suffix: str) -> None:
+    weights = tiny_weights(NAME)
+    del weights[missing := f"model.layers.0.mlp.experts.gate_up_proj{suffix}"]
+
+    with pytest.raises(ModelLoadError, match="tensor is missing") as error:
+        ModelFacts(find_model(_write(tmp_path / "model", weights))).check_tensors()
+
+    assert error.value.tensor == missing
+
+
+# ---- The engine ----
+
+PROMPTS = [("The fox and the crow. " * 6)[: 20 * i] for i in range(1, 7)]
+
+
+def _requests() -> list[dict[str, Any]]:
+    options: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.1, "seed": 5}]
+    return [
+        {"messages": [{"role": "user", "content": text}], "max_tokens": 80} | option
+        for text in PROMPTS
+        for option in options
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"step_token_budget": 7, "max_num_sequence": 4},
+        {"max_total_sequence_length": 512, "prefix_cache_mode": "disable"},
+        {"kv_cache_dtype": "int8", "max_total_sequence_length": 512},
+    ],
+    ids=["batched", "small steps", "preempted", "int8 cache"],
+)
+async def test_engine_features_do_not_change_the_output(
+    model_cache: Path, tiny_directory: Callable[[str], Path], options: dict[str, Any]
+) -> None:
+    requests = _requests()
+    together: list[str | None] = [None] * len(requests)
+
+    def open_engine(**more: Any) -> AsyncMLCEngine:  # noqa: ANN401
+        config = EngineConfig(quantization="q4f16_1", num_threads=2, **more)
+        return AsyncMLCEngine(tiny_directory(NAME), engine_config=config)
+
+    async def fetch(engine: AsyncMLCEngine, index: int) -> None:
+        response = await engine.chat.completions.create(**requests[index])
+        together[index] = response.choices[0].message.content
+
+    only = {"kv_cache_dtype": options.get("kv_cache_dtype", "auto")}
+    async with open_engine(prefix_cache_mode="disable", max_num_sequence=1, **only) as engine:
+        alone = [await engine.chat.completions.create(**request) for request in requests]
+    async with open_engine(**options) as engine:
+        async with create_task_group() as tasks:
+            for index in range(len(requests)):
+                tasks.start_soon(fetch, engine, index)
+        statistics = engine.statistics()
+
+    assert together == [response.choices[0].message.content for response in alone]
+    assert (statistics.preemptions > 0) == ("max_total_sequence_length" in options)
+    assert statistics.free_pages == statistics.total_pages
