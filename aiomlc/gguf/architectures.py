@@ -115,6 +115,12 @@ def _exaone4(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"sliding_window_pattern": 4} | _layer_types(model, config)
 
 
+def _gpt_oss(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The model was trained without rounding YaRN's limits, which a file does not say."""
+    scaling = config.get("rope_scaling") or {"rope_type": "default"}
+    return {"rope_scaling": {**scaling, "truncate": False}} | _layer_types(model, config)
+
+
 def _qwen35(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
     """All heads together have the inner size; the layers of draft heads are counted, too."""
     inner = model.metadata.integer(model.key("ssm.inner_size"))
@@ -203,6 +209,12 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             booleans={"use_parallel_residual": "use_parallel_residual"},
             tensors={"attention_bias": "attn_qkv.bias"},
             has_fused_qkv=True,
+        ),
+        "gpt-oss": Architecture(
+            model_type="gpt_oss",
+            integers={**_WINDOW, **_EXPERTS},
+            tensors=_ATTENTION_BIAS,
+            extra=_gpt_oss,
         ),
         "granite": Architecture(
             model_type="granite",

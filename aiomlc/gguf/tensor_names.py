@@ -34,6 +34,7 @@ _LAYER = {
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
     "attn_output": "self_attn.o_proj",
+    "attn_sinks": "self_attn.sinks",
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "post_attention_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
@@ -168,7 +169,7 @@ class _Splitter:
         if expert is not None:  # Of older files, with one tensor per expert.
             name = _EXPERTS.get(part, part)
             yield f"{prefix}.mlp.experts.{int(expert)}.{name}.{kind}", _whole(tensor)
-        elif part in _STACKED and _is_stack(tensor):
+        elif part in _STACKED and _is_stack(tensor, kind):
             yield from _stacked_pieces(tensor, f"{prefix}.mlp.experts", _STACKED[part], kind)
         elif part == _QKV and part not in self._names:
             yield from self._qkv_pieces(tensor, f"{prefix}.self_attn", kind)
@@ -191,18 +192,20 @@ class _Splitter:
             start += rows
 
 
-def _is_stack(tensor: TensorInfo) -> bool:
-    return len(tensor.shape) == 3 and tensor.shape[0] <= _MAX_EXPERTS
+def _is_stack(tensor: TensorInfo, kind: str) -> bool:
+    """Return whether a tensor is `[experts, outputs, inputs]`, or `[experts, outputs]` a bias."""
+    dimensions = 2 if kind == "bias" else 3
+    return len(tensor.shape) == dimensions and tensor.shape[0] <= _MAX_EXPERTS
 
 
 def _stacked_pieces(
     tensor: TensorInfo, prefix: str, parts: tuple[str, ...], kind: str
 ) -> Iterator[tuple[str, TensorPiece]]:
-    """Yield the matrices of each expert; `parts` follow one another within an expert."""
-    experts, total, columns = tensor.shape
+    """Yield the rows of each expert; `parts` follow one another within an expert."""
+    experts, total, *columns = tensor.shape
     rows = total // len(parts)
     flat = TensorInfo(
-        tensor.name, tensor.path, tensor.type, (experts * total, columns), tensor.offset
+        tensor.name, tensor.path, tensor.type, (experts * total, *columns), tensor.offset
     )
     for index in range(experts * len(parts)):
         expert, part = divmod(index, len(parts))

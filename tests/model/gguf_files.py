@@ -27,6 +27,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "cohere": "command-r",
     "gemma3_text": "gemma3",
     "gpt_neox": "gptneox",
+    "gpt_oss": "gpt-oss",
     "internlm3": "llama",
     "mistral": "llama",
     "mixtral": "llama",
@@ -242,7 +243,10 @@ def _convert(config: Mapping[str, Any], weights: Weights) -> dict[str, NDArray[n
             value = value[:, 0]
         elif model_type in _MINUS_ONE and name.endswith("norm.weight"):
             value = value + np.float32(1)
-        converted[name] = np.ascontiguousarray(value)
+        if model_type == "gpt_oss":
+            converted |= _without_stacks(name, value)
+        else:
+            converted[name] = np.ascontiguousarray(value)
     return converted
 
 
@@ -273,6 +277,27 @@ def _convert_delta_net(
         case _:
             pass
     return name, value
+
+
+def _without_stacks(name: str, value: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    """Return a tensor of gpt-oss as llama.cpp's converter splits and transposes it."""
+    if name.endswith(".sinks"):
+        return {f"{name}.weight": value}
+
+    if ".experts." not in name:
+        return {name: value}
+
+    if name.endswith("_bias"):
+        stem, kind = name.removesuffix("_bias"), "bias"
+    else:
+        stem, kind, value = name, "weight", value.swapaxes(1, 2)
+    if stem.endswith("down_proj"):
+        return {f"{stem}.{kind}": np.ascontiguousarray(value)}
+
+    return {
+        f"{stem.replace('gate_up', part)}.{kind}": np.ascontiguousarray(value[:, first::2])
+        for first, part in enumerate(("gate", "up"))
+    }
 
 
 def _interleave(value: NDArray[np.float32], heads: int) -> NDArray[np.float32]:

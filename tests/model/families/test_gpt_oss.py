@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from anyio import create_task_group
+from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, EngineConfig, ModelLoadError
@@ -19,6 +20,7 @@ from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from tests.model.families.test_logits import check_float32
 from tests.model.families.test_quantized_models import logits, open_model
+from tests.model.gguf_files import add_tiny_text, write_gguf
 from tests.model.make_reference import PROMPT, reference_model
 from tests.model.mxfp4 import Mxfp4, dequantize_mxfp4, quantize_mxfp4
 from tests.model.quantized_models import write_tensors
@@ -146,6 +148,39 @@ def test_transformers_dequantizes_mxfp4_to_the_same_numbers() -> None:
 
         ours = dequantize_mxfp4(stored).swapaxes(1, 2)
         np.testing.assert_array_equal(theirs.numpy(), ours)
+
+
+def _ggml_blocks(stored: Mxfp4) -> NDArray[np.uint8]:
+    """Return blocks of GGUF's MXFP4: an exponent, and 16 bytes with inputs that are 16 apart."""
+    codes = np.stack([stored.blocks & 15, stored.blocks >> 4], axis=-1)
+    halves = codes.reshape(*codes.shape[:-2], 2, 16)
+    packed = halves[..., 0, :] | halves[..., 1, :] << np.uint8(4)
+    blocks = np.concatenate([stored.scales[..., None], packed], axis=-1)
+    return blocks.reshape(*blocks.shape[:-2], -1)
+
+
+def _encode(name: str, value: Floats) -> tuple[NDArray[Any], GGMLQuantizationType]:
+    if name.endswith("_exps.weight"):
+        return _ggml_blocks(quantize_mxfp4(value)), GGMLQuantizationType.MXFP4
+
+    if name.endswith(".bias"):
+        return value, GGMLQuantizationType.F32
+
+    return value.astype(ml_dtypes.bfloat16).view(np.uint8), GGMLQuantizationType.BF16
+
+
+@pytest.mark.usefixtures("model_cache")
+def test_a_gguf_file_of_the_same_blocks_gives_the_same_bits(tmp_path: Path) -> None:
+    meant = _write_mxfp4(tmp_path / "quantized", tiny_weights(NAME))
+    # Files of llama.cpp's converter do not say which layers have windows.
+    config = {name: value for name, value in TINY_CONFIGS[NAME].items() if name != "layer_types"}
+    file = write_gguf(tmp_path / "a.gguf", config, meant, add_tiny_text, _encode)
+    tokens: list[int] = []
+    expected = logits(open_model(tmp_path / "quantized"), tokens)
+
+    actual = logits(open_model(file), tokens)
+
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize(
