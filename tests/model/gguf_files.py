@@ -228,7 +228,7 @@ def _convert(config: Mapping[str, Any], weights: Weights) -> dict[str, NDArray[n
     """Return the weights with the rows and norms of a GGUF file."""
     model_type, heads = config["model_type"], config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
-    converted = {}
+    converted: dict[str, NDArray[np.float32]] = {}
     for name, value in weights.items():
         if model_type in _PERMUTED and ".q_proj." in name:
             value = _interleave(value, heads)

@@ -66,8 +66,10 @@ def _is_fused(source: Source, parameter: PackedParameter) -> bool:
     if name in source.tensors or f"{name}{MXFP4_BLOCKS}" in source.tensors:
         return True
 
-    has_parts = source.is_gguf or parameter.sources[0] in source.tensors
-    return parameter.fused_layout == "inputs" and not has_parts
+    if parameter.fused_layout == "outputs" or source.is_gguf:
+        return False
+
+    return parameter.sources[0] not in source.tensors
 
 
 def _find_fused(tensors: TensorLookup, parameter: PackedParameter) -> tuple[StoredMatrix, ...]:

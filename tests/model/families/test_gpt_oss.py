@@ -15,7 +15,7 @@ from anyio import create_task_group
 from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
 
-from aiomlc import AsyncMLCEngine, EngineConfig, ModelLoadError
+from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig, ModelLoadError, convert_weights
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from tests.model.families.test_logits import check_float32
@@ -233,6 +233,13 @@ def test_missing_experts_have_the_name_of_the_tensor_of_all(tmp_path: Path, suff
         ModelFacts(find_model(_write(tmp_path / "model", weights))).check_tensors()
 
     assert error.value.tensor == missing
+
+
+async def test_the_conversion_to_mlc_is_refused(tmp_path: Path) -> None:
+    directory = write_model(tmp_path / "model", NAME)
+
+    with pytest.raises(BadRequestError, match="'gpt_oss' cannot be converted"):
+        await convert_weights(directory, tmp_path / "out", quantization="q4f16_1")
 
 
 # ---- The engine ----
