@@ -20,6 +20,9 @@ _END_TEXTS = frozenset(
         *("<end_of_utterance>", "<｜end▁of▁sentence｜>"),  # noqa: RUF001 - DeepSeek
     }
 )
+# The tokens that end an answer of gpt-oss; `<|end|>` only ends one of its messages.
+_HARMONY_ENDS = frozenset({"<|return|>", "<|call|>"})
+_HARMONY_MESSAGE_END = "<|end|>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,16 @@ def special_tokens(model: GGUFModel, vocabulary: Vocabulary) -> SpecialTokens:
 
 
 def _end_ids(model: GGUFModel, vocabulary: Vocabulary) -> Iterator[int]:
+    controls = {
+        vocabulary.tokens[index]: index
+        for index, kind in enumerate(vocabulary.types)
+        if kind == TokenType.CONTROL
+    }
+    is_harmony = controls.keys() >= _HARMONY_ENDS
+    not_ends = {_HARMONY_MESSAGE_END} if is_harmony else set[str]()
+    ends = (_END_TEXTS | _HARMONY_ENDS if is_harmony else _END_TEXTS) - not_ends
     for name in _END_TOKENS:
-        if (index := token_id(model, name, len(vocabulary.tokens))) is not None:
+        index = token_id(model, name, len(vocabulary.tokens))
+        if index is not None and vocabulary.tokens[index] not in not_ends:
             yield index
-    for index, kind in enumerate(vocabulary.types):
-        if kind == TokenType.CONTROL and vocabulary.tokens[index] in _END_TEXTS:
-            yield index
+    yield from (index for text, index in controls.items() if text in ends)

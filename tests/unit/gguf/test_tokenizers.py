@@ -323,6 +323,25 @@ def _fill_qwen(writer: gguf.GGUFWriter) -> None:
     add_byte_level(writer, _byte_level("qwen2"), "qwen2", eos="</s>")
 
 
+@pytest.mark.parametrize("has_call", [True, False])
+def test_the_end_of_a_message_of_harmony_ends_no_answer(tmp_path: Path, has_call: bool) -> None:
+    tokenizer = _byte_level("qwen2")
+    names = ["<|start|>", "<|end|>", "<|message|>", "<|return|>", *["<|call|>"] * has_call]
+    tokenizer.add_special_tokens(names)
+
+    def fill(writer: gguf.GGUFWriter) -> None:
+        add_byte_level(writer, tokenizer, "qwen2", bos="<s>", eos="<|return|>")
+        writer.add_eot_token_id(tokenizer.token_to_id("<|end|>"))
+
+    path = write_metadata(tmp_path / "a.gguf", fill)
+
+    config = ConfigFiles(path).object("generation_config.json")
+    assert config is not None
+    ends = {tokenizer.id_to_token(index) for index in config["eos_token_id"]}
+    expected = {"<|return|>", "<|call|>"} if has_call else {"<|return|>", "<|end|>"}
+    assert ends - {"<|im_end|>"} == expected
+
+
 def test_end_tokens_templates_and_sampling_come_from_the_metadata(tmp_path: Path) -> None:
     def fill(writer: gguf.GGUFWriter) -> None:
         add_byte_level(writer, _byte_level("qwen2"), "qwen2", bos="<s>", eos="</s>")
