@@ -45,9 +45,11 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
     PromptEncoder(model.tokenizer, model.context_window).check_characters(_num_characters(request))
     tools = [tool.for_template() for tool in request.offered_tools]
     template = template.for_chat(has_tools=bool(tools))
-    reasons = model.reasoning_format is not None
+    reasons = model.reasoning_format is not None or model.channel_format is not None
     variables = _template_variables(request, template, reasons=reasons)
     messages = [_template_message(message) for message in request.messages]
+    if model.channel_format is not None:
+        messages = list(map(_without_reasoning, messages))
     if request.split_special_tokens:
         mark = model.tokenizer.mark_special_tokens
         messages, tools = _map_texts(mark, messages), _map_texts(mark, tools)
@@ -162,6 +164,17 @@ def _reasoning_variables(
         reject_field(name, message, request.ignored_fields)
 
     return supported
+
+
+def _without_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message, without its reasoning if it has a content beside tool calls.
+
+    Templates of gpt-oss reject both.
+    """
+    if not message.get("tool_calls") or not message.get("content"):
+        return message
+
+    return {name: value for name, value in message.items() if "reasoning" not in name}
 
 
 def _template_message(message: Message) -> dict[str, Any]:

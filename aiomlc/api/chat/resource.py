@@ -5,18 +5,16 @@ from __future__ import annotations
 __all__ = ("AsyncChat", "AsyncCompletions")
 
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from functools import partial
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Literal, TypeVar, Unpack, final, overload
 
 from aiomlc.api.chat.aggregate import aggregate
 from aiomlc.api.chat.events import ChatEventStream
+from aiomlc.api.chat.output_parsing import check_tools, parser_factory
 from aiomlc.api.chat.preparation import prepare_chat
 from aiomlc.api.chat.prompt import with_template_stops
-from aiomlc.api.chat.reasoning import ReasoningParser
 from aiomlc.api.chat.special_request import echoed_parameters, metrics_stream
 from aiomlc.api.chat.stream import ChatCompletionStream
-from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.api.chat.typed_output import ParsedChatCompletion, TypedOutput, output_reader
 from aiomlc.api.generation.logprobs import LogprobsWriter, prompt_writer
 from aiomlc.api.generation.options import ChatOptions, ParseOptions, documents_options
@@ -34,7 +32,6 @@ from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.concurrency.misuse import NotCallable, explains, keyword_only
-from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.validation.tracebacks import keeps_origin
 
 T = TypeVar("T")
@@ -225,7 +222,7 @@ class AsyncCompletions:
             request_id = request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
             return metrics_stream(request, session, request_id, self._service)
 
-        make_tool_parser = _tool_parser_factory(request, session.model)
+        check_tools(request, session.model)
         request_id = request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
         with session.preparation(request, request_id, request.n or 1) as elapsed:
             chat = await prepare_chat(request, session.model)
@@ -250,10 +247,7 @@ class AsyncCompletions:
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
             reports_usage=request.reports_usage,
-            make_tool_parser=make_tool_parser,
-            make_reasoning_parser=_reasoning_parser_factory(
-                request, session.model, in_reasoning=chat.in_reasoning
-            ),
+            make_parser=parser_factory(request, session.model, chat),
             logprobs_writer=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
             write_prompt_logprobs=prompt_writer(request, session.model.tokenizer),
             owner=self._service,
@@ -270,37 +264,3 @@ class AsyncChat(NotCallable):
 
     def __init__(self, service: SessionProvider) -> None:
         self.completions: AsyncCompletions = AsyncCompletions(service)
-
-
-def _reasoning_parser_factory(
-    request: ChatCompletionRequest, model: LoadedModel, *, in_reasoning: bool
-) -> Callable[[], ReasoningParser] | None:
-    """Return the factory of each choice's parser; None if reasoning is not separated."""
-    reasoning_format = model.reasoning_format
-    if reasoning_format is None or request.separate_reasoning is False:
-        return None
-
-    return partial(ReasoningParser, reasoning_format, starts_in_reasoning=in_reasoning)
-
-
-def _tool_parser_factory(
-    request: ChatCompletionRequest, model: LoadedModel
-) -> Callable[[], ToolCallParser] | None:
-    """Return the factory of each choice's parser; None if no tools are offered."""
-    if not request.offered_tools:
-        return None
-
-    if model.tool_format is None:
-        raise BadRequestError(
-            "tools: the model's chat template has no supported tool-call format", param="tools"
-        )
-
-    functions = [tool.function for tool in request.offered_tools]
-    parameters = {function.name: function.parameters or {} for function in functions}
-    response_format = request.response_format
-    return partial(
-        ToolCallParser,
-        model.tool_format,
-        parameters,
-        has_response_format=response_format is not None and response_format.type != "text",
-    )

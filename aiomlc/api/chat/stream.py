@@ -11,8 +11,8 @@ from typing import Any, final
 
 from anyio.streams.memory import MemoryObjectStreamStatistics
 
-from aiomlc.api.chat.reasoning import ReasoningParser
-from aiomlc.api.chat.tool_parser import ToolCallParser
+from aiomlc.api.chat.choice_parser import ChoiceDelta as ParsedDelta
+from aiomlc.api.chat.choice_parser import ChoiceParser
 from aiomlc.api.generation.logprobs import (
     LONG_LOGPROBS,
     FirstChoiceBuffer,
@@ -50,8 +50,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         model: str,
         include_usage: bool,
         reports_usage: bool,
-        make_tool_parser: Callable[[], ToolCallParser] | None,
-        make_reasoning_parser: Callable[[], ReasoningParser] | None,
+        make_parser: Callable[[], ChoiceParser] | None,
         logprobs_writer: LogprobsWriter | None,
         write_prompt_logprobs: PromptWriter | None,
         owner: object,
@@ -60,16 +59,13 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         has_logprobs = logprobs_writer is not None or write_prompt_logprobs is not None
         super().__init__(deltas.request_id, owner, has_logprobs=has_logprobs)
         self._deltas = deltas
-        self._make_tool_parser = make_tool_parser  # None if no tools are offered.
-        self._tool_parsers: dict[int, ToolCallParser] = {}
-        # None if reasoning is not separated from the content.
-        self._make_reasoning_parser = make_reasoning_parser
-        self._reasoning_parsers: dict[int, ReasoningParser] = {}
+        self._make_parser = make_parser  # None if all text is content.
+        self._parsers: dict[int, ChoiceParser] = {}
         # Both are None if the request does not ask for them.
         self._logprobs_writer = logprobs_writer
         self._write_prompt_logprobs = write_prompt_logprobs
         self._first_choice_buffer = None if write_prompt_logprobs is None else FirstChoiceBuffer()
-        stages = (make_tool_parser, make_reasoning_parser, logprobs_writer, write_prompt_logprobs)
+        stages = (make_parser, logprobs_writer, write_prompt_logprobs)
         self._include_usage = include_usage
         self._reports_usage = reports_usage  # In every chunk.
         self._is_plain_text = all(stage is None for stage in stages) and not reports_usage
@@ -182,45 +178,19 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
 
         return {"prompt_logprobs": self._write_prompt_logprobs(delta.prompt_logprobs)}
 
-    def _parse_delta(self, delta: Delta) -> list[dict[str, Any]]:
-        if self._make_reasoning_parser is None:
-            return self._parse_tool_calls(delta, delta.text)
+    def _parse_delta(self, delta: Delta) -> list[ParsedDelta]:
+        if self._make_parser is None:
+            return [{"content": delta.text}] if delta.text else []
 
-        reasoning, text = self._split_reasoning(delta, self._make_reasoning_parser)
-        deltas = self._parse_tool_calls(delta, text)
-        return [{"reasoning_content": reasoning}, *deltas] if reasoning else deltas
-
-    def _split_reasoning(
-        self, delta: Delta, make_parser: Callable[[], ReasoningParser]
-    ) -> tuple[str, str]:
-        parser = self._reasoning_parsers.get(delta.choice)
+        parser = self._parsers.get(delta.choice)
         if parser is None:
-            parser = self._reasoning_parsers[delta.choice] = make_parser()
+            parser = self._parsers[delta.choice] = self._make_parser()
 
-        reasoning, text = parser.put(delta.text, len(delta.token_ids))
-        if delta.finish_reason is not None:
-            last_reasoning, last_text = parser.finish()
-            reasoning, text = reasoning + last_reasoning, text + last_text
-
-        return reasoning, text
-
-    def _parse_tool_calls(self, delta: Delta, text: str) -> list[dict[str, Any]]:
-        if self._make_tool_parser is None:
-            return [{"content": text}] if text else []
-
-        if delta.choice not in self._tool_parsers:
-            self._tool_parsers[delta.choice] = self._make_tool_parser()
-
-        parser = self._tool_parsers[delta.choice]
-        choice_deltas = parser.put(text)
-        if delta.finish_reason is not None:
-            choice_deltas += parser.finish(is_truncated=delta.finish_reason == "length")
-
-        return choice_deltas
+        return parser.parse(delta)
 
     def _finish_reason(self, delta: Delta) -> str | None:
-        parser = self._tool_parsers.get(delta.choice)
-        has_calls = parser is not None and parser.num_calls > 0 and not parser.has_broken_call
+        parser = self._parsers.get(delta.choice)
+        has_calls = parser is not None and parser.has_calls
         return "tool_calls" if has_calls and delta.finish_reason == "stop" else delta.finish_reason
 
     def _usage(self) -> dict[str, Any]:
@@ -228,8 +198,9 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         first = self._last_deltas[0]
         completion_tokens = sum(delta.completion_tokens for delta in self._last_deltas.values())
         timings = [delta.timing for delta in self._last_deltas.values() if delta.timing]
-        reasoning_tokens = sum(parser.num_tokens for parser in self._reasoning_parsers.values())
-        details = {"reasoning_tokens": reasoning_tokens} if self._make_reasoning_parser else None
+        counts = [parser.reasoning_tokens for parser in self._parsers.values()]
+        reasoning = [count for count in counts if count is not None]
+        details = {"reasoning_tokens": sum(reasoning)} if reasoning else None
         extra = usage_extra(first.prompt_tokens, completion_tokens, first.cached_tokens, timings)
         return {
             "completion_tokens_details": details,

@@ -21,6 +21,8 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.grammar.composition import prepend_reasoning
 from aiomlc.runtime.grammar.grammar import Grammar, json_grammar, structural_tag_grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.runtime.output_formats.channel_grammar import channel_grammar
+from aiomlc.runtime.output_formats.harmony import ChannelFormat
 from aiomlc.runtime.output_formats.tool_grammar import tool_grammar
 from aiomlc.runtime.output_formats.tool_syntax.syntax import ToolSchema
 
@@ -42,14 +44,17 @@ def output_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Output
             format of the model does not support what the request requires.
     """
     grammar = response_grammar(request.response_format, model)
-    if grammar is None:
-        return OutputGrammar(_tool_grammar(request, model), "tools")
-
-    if request.requires_tool_call:
+    if grammar is not None and request.requires_tool_call:
         raise BadRequestError(
             "response_format: not supported together with a required tool call",
             param="response_format",
         )
+
+    if model.channel_format is not None:
+        return _in_channels(grammar, request, model, model.channel_format)
+
+    if grammar is None:
+        return OutputGrammar(_tool_grammar(request, model), "tools")
 
     if request.callable_tools:
         grammar = _calls_or_response(grammar, request, model)
@@ -106,13 +111,7 @@ def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar
     """Return the grammar that the tools and their options require; None means any text."""
     functions = [tool.function for tool in request.callable_tools]
     must_call = request.requires_tool_call
-    is_constrained = (
-        must_call
-        or request.parallel_tool_calls is False
-        or len(functions) < len(request.offered_tools)
-        or any(function.strict for function in functions)
-    )
-    if not functions or not is_constrained:
+    if not _constrains_calls(request):
         return None
 
     assert model.tool_format is not None, "the chat offers no tools otherwise"
@@ -132,6 +131,41 @@ def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar
         field = "parallel_tool_calls" if request.parallel_tool_calls is False else "tools"
         reason = str(error).removeprefix("tool_choice: ")
         raise BadRequestError(f"{field}: {reason}", param=field) from None
+
+
+def _constrains_calls(request: ChatCompletionRequest) -> bool:
+    """Return whether a request constrains the calls of its tools."""
+    functions = [tool.function for tool in request.callable_tools]
+    return bool(functions) and (
+        request.requires_tool_call
+        or request.parallel_tool_calls is False
+        or len(functions) < len(request.offered_tools)
+        or any(function.strict for function in functions)
+    )
+
+
+def _in_channels(
+    answer: Grammar | None,
+    request: ChatCompletionRequest,
+    model: LoadedModel,
+    channels: ChannelFormat,
+) -> OutputGrammar:
+    """Return the grammar of messages in channels; one that continues the answer is the answer's."""
+    param = "tools" if answer is None else "response_format"
+    if request.continue_final_message or (answer is None and not _constrains_calls(request)):
+        return OutputGrammar(answer, param)
+
+    grammar = channel_grammar(
+        channels,
+        model.tokenizer.special_token_id,
+        _schemas(
+            [tool.function for tool in request.callable_tools],
+            all_strict=request.requires_tool_call,
+        ),
+        must_call=request.requires_tool_call,
+        answer=answer,
+    )
+    return OutputGrammar(grammar, param)
 
 
 def _calls_or_response(

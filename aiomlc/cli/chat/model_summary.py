@@ -72,13 +72,13 @@ def format_summary(summary: dict[str, Any]) -> str:
 def _text_properties(facts: ModelFacts, config: DecoderConfig) -> dict[str, Any]:
     text = TextFiles.read(facts)
     defaults = {name: getattr(text.default_options, name) for name in MODEL_DEFAULTS}
-    tools = text.formats.tool_format
+    tools, reasoning, channels = text.formats
     return {
         "context_length": config.context_window_size,
         "vocab_size": config.vocab_size,
         "chat_template": None if text.template is None else text.template.source,
-        "tools": None if tools is None else tools.name,
-        "reasoning": text.formats.reasoning_format is not None,
+        "tools": "harmony" if channels else None if tools is None else tools.name,
+        "reasoning": reasoning is not None or channels is not None,
         "sampling_defaults": {name: value for name, value in defaults.items() if value is not None},
     }
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aiomlc.runtime.engine.core_protocol import Core
 from aiomlc.runtime.engine.prefix_transfer import PrefixTransfers
 from aiomlc.runtime.grammar.cache import GrammarCache
+from aiomlc.runtime.output_formats.harmony import ChannelFormat
 from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 from aiomlc.runtime.output_formats.tool_format import ToolFormat
 from aiomlc.runtime.templates.prompt_template import PromptTemplate
@@ -37,7 +38,9 @@ class LoadedModel:
     stop_token_ids: tuple[int, ...] = ()
     chat_stop_token_ids: tuple[int, ...] = ()  #: Additional ids, from the chat template.
     tool_format: ToolFormat | None = None
-    reasoning_format: ReasoningFormat | None = None  #: None if the model does not reason.
+    reasoning_format: ReasoningFormat | None = None  #: None if no markers enclose its reasoning.
+    #: Of a model that writes messages in channels, in place of the two formats above.
+    channel_format: ChannelFormat | None = None
     grammars: GrammarCache | None = None  #: None if output cannot be constrained.
     memory_plan: MemoryPlan | None = None  #: None for the mock model.
     prefix_transfers: PrefixTransfers | None = None  #: None for the mock model.

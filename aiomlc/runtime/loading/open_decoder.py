@@ -252,6 +252,7 @@ def _assemble(
         chat_stop_token_ids=files.chat_stop_token_ids,
         tool_format=files.formats.tool_format,
         reasoning_format=files.formats.reasoning_format,
+        channel_format=files.formats.channel_format,
         memory_plan=opened.plan,
         prefix_transfers=None if kv_format is None else PrefixTransfers(core, kv_format),
         # Without a reference to `opened`, which would keep the native model alive.

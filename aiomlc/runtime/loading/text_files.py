@@ -51,6 +51,10 @@ class TextFiles:
             formats = _output_formats(
                 template, directory, {*stop_ids, *chat_stop_ids}, tokenizer.token_id
             )
+            if (channels := formats.channel_format) is not None:
+                ends = map(tokenizer.special_token_id, channels.stops)
+                others = [each for each in ends if each is not None]
+                chat_stop_ids = tuple(sorted({*chat_stop_ids, *others}))
             markers = [marker for form in formats if form is not None for marker in form.markers]
             return cls(
                 tokenizer=tokenizer,

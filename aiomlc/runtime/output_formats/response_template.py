@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from aiomlc.runtime.output_formats.harmony import ChannelFormat, find_channel_format
 from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat, find_reasoning_format
 from aiomlc.runtime.output_formats.tool_format import ToolFormat, find_tool_format
 from aiomlc.runtime.output_formats.tool_syntax.json_calls import JsonCalls
@@ -45,10 +46,14 @@ def _never_ends(text: str) -> bool:
 
 
 class OutputFormats(NamedTuple):
-    """The formats of tool calls and of reasoning; None where missing or unknown."""
+    """The formats of tool calls and of reasoning; None where missing or unknown.
+
+    A model that writes messages in channels has the format of these in place of both.
+    """
 
     tool_format: ToolFormat | None
     reasoning_format: ReasoningFormat | None
+    channel_format: ChannelFormat | None = None
 
 
 def find_output_formats(
@@ -73,6 +78,9 @@ def find_output_formats(
     declared = parse_response_template(response_template, is_end)
     if chat_template is None:
         return declared
+
+    if (channels := find_channel_format(chat_template)) is not None:
+        return OutputFormats(None, None, channels)
 
     tool_format = find_format(chat_template)
     if tool_format is None or (

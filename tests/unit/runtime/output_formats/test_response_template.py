@@ -11,6 +11,7 @@ from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 from aiomlc.runtime.output_formats.response_template import (
+    OutputFormats,
     find_output_formats,
     parse_response_template,
 )
@@ -226,7 +227,7 @@ def test_an_unsupported_template_is_ignored(calls: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("template", [None, "x", {}, {"fields": []}, {"fields": {"content": 1}}])
 def test_an_invalid_template_is_ignored(template: object) -> None:
-    assert find_output_formats(None, template) == (None, None)
+    assert find_output_formats(None, template) == OutputFormats(None, None)
 
 
 def test_a_token_that_ends_the_completion_is_not_a_marker() -> None:
@@ -252,14 +253,14 @@ def test_an_incomplete_call_at_the_token_limit_is_dropped() -> None:
 def test_content_with_its_own_markers_is_not_supported() -> None:
     fields = {"tool_calls": HERMES_LIKE, "content": {"open": "<answer>", "close": "</answer>"}}
 
-    assert parse_response_template({"fields": fields}) == (None, None)
+    assert parse_response_template({"fields": fields}) == OutputFormats(None, None)
 
 
 def test_the_template_defines_the_markers_of_reasoning() -> None:
     reasoning = {"open": "<|reason|>", "close": "<|answer|>", "content": "text"}
     template = {"fields": {"thinking": reasoning, "content": {"content": "text"}}}
 
-    assert find_output_formats("{{ messages }}", template) == (
+    assert find_output_formats("{{ messages }}", template) == OutputFormats(
         None,
         ReasoningFormat("<|reason|>", "<|answer|>"),
     )
@@ -273,7 +274,7 @@ def test_the_chat_template_takes_precedence_unless_it_contradicts() -> None:
 
     names = [
         tool_format.name if tool_format is not None else None
-        for tool_format, _ in (
+        for tool_format, _, _ in (
             find_output_formats("<tool_call>", same),
             find_output_formats("<tool_call>", {"fields": {"tool_calls": tagged}}),
             find_output_formats("<tool_call>", other),
