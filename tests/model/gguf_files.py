@@ -226,28 +226,35 @@ def _llama3_divisors(size: int, theta: float, scaling: Mapping[str, Any]) -> NDA
 
 def _convert(config: Mapping[str, Any], weights: Weights) -> dict[str, NDArray[np.float32]]:
     """Return the weights with the rows and norms of a GGUF file."""
-    model_type, heads = config["model_type"], config["num_attention_heads"]
-    kv_heads = config.get("num_key_value_heads") or heads
     converted: dict[str, NDArray[np.float32]] = {}
     for name, value in weights.items():
-        if model_type in _PERMUTED and ".q_proj." in name:
-            value = _interleave(value, heads)
-        elif model_type in _PERMUTED and ".k_proj." in name:
-            value = _interleave(value, kv_heads)
-        elif model_type == "gpt_neox" and "query_key_value" in name:
-            parts = value.reshape(heads, 3, -1, *value.shape[1:])
-            value = np.concatenate([parts[:, i].reshape(-1, *value.shape[1:]) for i in range(3)])
-        elif ".linear_attn." in name:
-            name, value = _convert_delta_net(config, name, value)
-        elif name.endswith(".conv.conv.weight"):
-            value = value[:, 0]
-        elif model_type in _MINUS_ONE and name.endswith("norm.weight"):
-            value = value + np.float32(1)
-        if model_type == "gpt_oss":
+        if config["model_type"] == "gpt_oss":
             converted |= _without_stacks(name, value)
+        elif ".linear_attn." in name:
+            new_name, rows = _convert_delta_net(config, name, value)
+            converted[new_name] = np.ascontiguousarray(rows)
         else:
-            converted[name] = np.ascontiguousarray(value)
+            converted[name] = np.ascontiguousarray(_convert_rows(config, name, value))
     return converted
+
+
+def _convert_rows(
+    config: Mapping[str, Any], name: str, value: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    model_type, heads = config["model_type"], config["num_attention_heads"]
+    if model_type in _PERMUTED and (".q_proj." in name or ".k_proj." in name):
+        kv_heads = config.get("num_key_value_heads") or heads
+        return _interleave(value, heads if ".q_proj." in name else kv_heads)
+
+    if model_type == "gpt_neox" and "query_key_value" in name:
+        parts = value.reshape(heads, 3, -1, *value.shape[1:])
+        return np.concatenate([parts[:, i].reshape(-1, *value.shape[1:]) for i in range(3)])
+
+    if name.endswith(".conv.conv.weight"):
+        return value[:, 0]
+
+    has_offset = model_type in _MINUS_ONE and name.endswith("norm.weight")
+    return value + np.float32(1) if has_offset else value
 
 
 def _convert_delta_net(
