@@ -134,6 +134,11 @@ def _qwen35(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"linear_value_head_dim": inner // heads, "num_hidden_layers": layers}
 
 
+def _lfm2moe(model: GGUFModel, _: Mapping[str, Any]) -> dict[str, Any]:
+    """The experts' bias is in the layers that have experts only."""
+    return {"use_expert_bias": any(name.endswith(".exp_probs_b.bias") for name in model.tensors)}
+
+
 _DELTA_NETS = {
     "linear_conv_kernel_dim": "ssm.conv_kernel",
     "linear_key_head_dim": "ssm.state_size",
@@ -235,6 +240,23 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             recurrent_type="conv",
             last_norm="token_embd_norm",
             layer_names=_SHORT_CONV_NAMES,
+        ),
+        "lfm2moe": Architecture(
+            model_type="lfm2_moe",
+            norm_eps=("norm_eps", _RMS_EPS),
+            integers={
+                "conv_L_cache": "shortconv.l_cache",
+                "num_dense_layers": "leading_dense_block_count",
+                "moe_intermediate_size": "expert_feed_forward_length",
+                **_EXPERTS,
+            },
+            numbers={"routed_scaling_factor": "expert_weights_scale"},
+            booleans={"norm_topk_prob": "expert_weights_norm"},
+            tensors={"conv_bias": "shortconv.conv.bias"},
+            recurrent_type="conv",
+            last_norm="token_embd_norm",
+            layer_names={"exp_probs_b.bias": "mlp.expert_bias", **_SHORT_CONV_NAMES},
+            extra=_lfm2moe,
         ),
         "llama": Architecture(
             model_type="llama",

@@ -89,6 +89,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "helium": helium.parse,
         "internlm3": internlm3.parse,
         "lfm2": lfm2.parse,
+        "lfm2_moe": lfm2.parse_moe,
         "llama": llama.parse,
         "mistral": mistral.parse,
         "mixtral": mixtral.parse,

@@ -29,6 +29,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "internlm3": "llama",
+    "lfm2_moe": "lfm2moe",
     "mistral": "llama",
     "mixtral": "llama",
     "olmo3": "olmo2",
@@ -54,6 +55,7 @@ _SIZES = {
     "moe_intermediate_size": "expert_feed_forward_length",
     "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
     "conv_L_cache": "shortconv.l_cache",
+    "num_dense_layers": "leading_dense_block_count",
     "linear_conv_kernel_dim": "ssm.conv_kernel",
     "linear_key_head_dim": "ssm.state_size",
     "linear_num_key_heads": "ssm.group_count",
@@ -158,7 +160,7 @@ def _add_config(writer: gguf.GGUFWriter, name: str, config: Mapping[str, Any]) -
 
 
 def _add_key_heads(writer: gguf.GGUFWriter, config: Mapping[str, Any], kv_heads: int) -> None:
-    if config["model_type"] == "lfm2":
+    if config["model_type"].startswith("lfm2"):
         kinds = config["layer_types"]
         writer.add_head_count_kv([0 if kind == "conv" else kv_heads for kind in kinds])
         writer.add_layer_norm_rms_eps(config["norm_eps"])
@@ -234,8 +236,20 @@ def _convert(config: Mapping[str, Any], weights: Weights) -> dict[str, NDArray[n
             new_name, rows = _convert_delta_net(config, name, value)
             converted[new_name] = np.ascontiguousarray(rows)
         else:
-            converted[name] = np.ascontiguousarray(_convert_rows(config, name, value))
+            rows = _convert_rows(config, name, value)
+            converted[_convert_name(name)] = np.ascontiguousarray(rows)
     return converted
+
+
+def _convert_name(name: str) -> str:
+    """Return the name under which the map of tensors has a tensor of LFM 2's mixtures."""
+    if name.endswith(".expert_bias"):
+        return f"{name}.bias"
+
+    if ".feed_forward.experts." in name:
+        for own, part in (("w1", "gate_proj"), ("w3", "up_proj"), ("w2", "down_proj")):
+            name = name.replace(f".{own}.", f".{part}.")
+    return name
 
 
 def _convert_rows(

@@ -85,7 +85,7 @@ EXPERT_CONFIGS: Mapping[str, dict[str, Any]] = {
 # Names of the layer, and of the gate, up and down matrices of an expert.
 _QWEN = ("mlp", "gate_proj", "up_proj", "down_proj")
 _NAMES = {"mixtral": ("block_sparse_moe", "w1", "w3", "w2")}
-_EXPERT = re.compile(r"(.+)\.(?:mlp|block_sparse_moe)\.experts\.\d+\.(\w+)\.weight")
+_EXPERT = re.compile(r"(.+\.(?:mlp|block_sparse_moe|feed_forward))\.experts\.\d+\.(\w+)\.weight")
 _FUSED = {
     "gate_proj": "gate_up_proj",
     "up_proj": "gate_up_proj",
@@ -99,6 +99,7 @@ _FUSED = {
 def add_experts(shapes: dict[str, tuple[int, ...]], config: Mapping[str, Any], layer: int) -> None:
     """Replace the MLP of a layer by experts, unless the layer is dense."""
     dense = "num_experts_per_tok" not in config or layer in config.get("mlp_only_layers", [])
+    dense = dense or layer < config.get("num_dense_layers", 0)
     if dense or (layer + 1) % config.get("decoder_sparse_step", 1):
         return
 
@@ -143,11 +144,11 @@ def fused_experts(weights: Weights) -> Weights:
             result[name.replace(".block_sparse_moe.", ".mlp.")] = value
             continue
 
-        layer, part = match.groups()
-        fused.setdefault(f"{layer}.mlp.experts.{_FUSED[part]}", []).append(value)
-        counts[layer] = counts.get(layer, 0) + (_FUSED[part] == "down_proj")
+        block, part = match[1].replace(".block_sparse_moe", ".mlp"), match[2]
+        fused.setdefault(f"{block}.experts.{_FUSED[part]}", []).append(value)
+        counts[block] = counts.get(block, 0) + (_FUSED[part] == "down_proj")
     for name, parts in fused.items():
-        experts = counts[name.split(".mlp.")[0]]
+        experts = counts[name.split(".experts.")[0]]
         rows = np.concatenate(parts)
         result[name] = rows.reshape(experts, -1, rows.shape[1])
     return result

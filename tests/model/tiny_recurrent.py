@@ -46,6 +46,25 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rope_theta": 1000000.0,
     },
+    "lfm2_moe": _SIZES
+    | {
+        "model_type": "lfm2_moe",
+        "architectures": ["Lfm2MoeForCausalLM"],
+        "num_hidden_layers": 4,
+        "layer_types": ["conv", "full_attention", "conv", "conv"],
+        "conv_L_cache": 3,
+        "conv_bias": False,
+        "norm_eps": 1e-5,
+        "num_dense_layers": 1,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 32,
+        "use_expert_bias": True,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 1.0,
+        "tie_word_embeddings": False,
+        "rope_theta": 1000000.0,
+    },
     "qwen3_5_text": _QWEN3_5
     | {
         "model_type": "qwen3_5_text",
@@ -71,13 +90,14 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
 FLOAT32_MATRICES = ("in_proj_a.weight", "in_proj_b.weight")
 
 #: Ends of the names of weights for which `calm` chooses the values.
-CALM = ("A_log", "conv1d.weight", "linear_attn.norm.weight")
+CALM = ("A_log", "conv1d.weight", "expert_bias", "linear_attn.norm.weight")
 
 _LFM2_NAMES = {
     "self_attn.o_proj": "self_attn.out_proj",
-    "mlp.gate_proj": "feed_forward.w1",
-    "mlp.up_proj": "feed_forward.w3",
-    "mlp.down_proj": "feed_forward.w2",
+    ".mlp.": ".feed_forward.",
+    ".gate_proj.": ".w1.",
+    ".up_proj.": ".w3.",
+    ".down_proj.": ".w2.",
     "post_attention_layernorm": "ffn_norm",
     "input_layernorm": "operator_norm",
 }
@@ -90,7 +110,7 @@ def adapt_recurrent(
     """Change the tensors of a layer from Llama's to those of the config's family."""
     at = f"model.layers.{layer}"
     match config["model_type"]:
-        case "lfm2":
+        case "lfm2" | "lfm2_moe":
             _adapt_lfm2(config, shapes, layer)
         case "qwen3_5_text" | "qwen3_5_moe_text":
             default = "full_attention" if layer % 4 == 3 else "linear_attention"
@@ -118,7 +138,9 @@ def _adapt_lfm2(config: Mapping[str, Any], shapes: dict[str, tuple[int, ...]], l
     else:
         size = hidden // config["num_attention_heads"]
         shapes |= {f"{at}.self_attn.{part}_layernorm.weight": (size,) for part in "qk"}
-    for name in [name for name in shapes if name.startswith(at)]:
+    if f"{at}.mlp.gate.weight" in shapes and config["use_expert_bias"]:
+        shapes[f"{at}.mlp.expert_bias"] = (config["num_experts"],)
+    for name in [name for name in shapes if name.startswith(f"{at}.")]:
         renamed = name
         for old, new in _LFM2_NAMES.items():
             renamed = renamed.replace(old, new)
@@ -151,4 +173,7 @@ def calm(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
 
     Without them, keys and outputs near 0 would be given length 1.
     """
+    if name.endswith("expert_bias"):  # So that the choice of experts is rarely close.
+        return 2.0 * values
+
     return 0.3 * values + (-2.0 if name.endswith("A_log") else 1.0)

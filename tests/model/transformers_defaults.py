@@ -31,6 +31,7 @@ DEFAULTS = {
     "helium": Defaults(1e-8, 100000.0),
     "internlm3": Defaults(1e-5),
     "lfm2": Defaults(1e-5, 1000000.0, tie_word_embeddings=True),
+    "lfm2_moe": Defaults(1e-5, 1000000.0, tie_word_embeddings=True),
     "llama": Defaults(1e-6),
     "mistral": Defaults(1e-6, sliding_window=4096),
     "mixtral": Defaults(1e-5, 1000000.0),

@@ -157,6 +157,11 @@ class ExpertsConfig:
     shared_size: int = 0  #: Intermediate size of the shared expert; 0 if there is none.
     activation: ExpertActivation = "silu"
     bias: bool = False  #: Whether the router and the matrices of the experts have biases.
+    scores: Literal["softmax", "sigmoid"] = (
+        "softmax"  #: Of the router's logits; they weigh experts.
+    )
+    selection_bias: bool = False  #: Whether a bias is added to scores for the choice only.
+    scale: float = 1.0  #: Factor on the weights of sigmoid scores.
 
 
 #: The layer through which the tokens of a sequence see each other.

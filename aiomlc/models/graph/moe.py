@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ("MoE", "SharedExpert", "SparseMlp")
+__all__ = ("SIGMOID_EPSILON", "MoE", "SharedExpert", "SparseMlp")
+
+from typing import Literal
 
 from tvm import relax
 from tvm.relax.frontend import nn
@@ -15,6 +17,9 @@ from aiomlc.models.graph.module import Module
 
 _SWIGLU_LIMIT = 7.0
 _SWIGLU_ALPHA = 1.702
+
+
+SIGMOID_EPSILON = 1e-6  #: Added to the sum of the scores that are scaled to sum to 1.
 
 
 class MoE(Module):
@@ -31,6 +36,8 @@ class MoE(Module):
         self.inner: int = experts.intermediate_size
         self.normalize: bool = experts.normalize
         self.activation: ExpertActivation = experts.activation
+        self.scores: Literal["softmax", "sigmoid"] = experts.scores
+        self.scale: float = experts.scale
 
     def forward(
         self,
@@ -39,6 +46,7 @@ class MoE(Module):
         gate_up: Linear,
         down: Linear,
         shared: tuple[nn.Tensor, nn.Tensor] | None,
+        selection_bias: nn.Tensor | None,
     ) -> nn.Tensor:
         """Return the mixture `[n, hidden]` for `x` `[n, hidden]`.
 
@@ -49,6 +57,7 @@ class MoE(Module):
                 is that of all of them.
             down: The down matrices and their bias in the same way.
             shared: The shared expert's output `[n, hidden]` and its gate's logits `[n, 1]`, if any.
+            selection_bias: Added to the scores `[n, count]` for the choice of experts, if any.
         """
         n, size = x.shape
         gate, up = op.split(gate_up(x).reshape(n, self.count, 2 * self.inner), 2, axis=-1)
@@ -57,7 +66,7 @@ class MoE(Module):
         outputs = op.matmul(gated, transposed)
         if down.bias is not None:
             outputs = op.add(outputs, down.bias.reshape(self.count, 1, size))
-        weights = self._weights(router(x)).reshape(self.count, n, 1)
+        weights = self._weights(router(x), selection_bias).reshape(self.count, n, 1)
         routed = op.sum(op.multiply(outputs, weights), axis=0)
         if shared is None:
             return routed
@@ -74,17 +83,22 @@ class MoE(Module):
         glu = op.multiply(gate, op.sigmoid(op.multiply(gate, _constant(_SWIGLU_ALPHA))))
         return op.multiply(op.add(up, _constant(1.0)), glu)
 
-    def _weights(self, logits: nn.Tensor) -> nn.Tensor:
+    def _weights(self, logits: nn.Tensor, selection_bias: nn.Tensor | None) -> nn.Tensor:
         """Return the experts' weights `[count, n]` for logits `[n, count]`; 0 if not chosen."""
-        top, indices = op.topk(op.softmax(logits), self.per_token, ret_type="both")
-        if self.normalize:
-            top = op.divide(top, op.sum(top, axis=-1, keepdims=True))
+        is_sigmoid = self.scores == "sigmoid"
+        scores = op.sigmoid(logits) if is_sigmoid else op.softmax(logits)
+        keys = scores if selection_bias is None else op.add(scores, selection_bias)
+        _, indices = op.topk(keys, self.per_token, ret_type="both")
         one, zero = relax.prim_value(1), relax.prim_value(0)
         hot = relax.op.one_hot(indices._expr, one, zero, self.count)
         one_hot = nn.Tensor(_expr=relax.BlockBuilder.current().emit(hot)).astype("float32")
-        n = logits.shape[0]
-        weights = op.multiply(one_hot, top.reshape(n, self.per_token, 1))
-        return op.permute_dims(op.sum(weights, axis=1), [1, 0])
+        weights = op.multiply(op.sum(one_hot, axis=1), scores)
+        if self.normalize:
+            total = op.sum(weights, axis=-1, keepdims=True)
+            weights = op.divide(weights, op.add(total, _constant(SIGMOID_EPSILON * is_sigmoid)))
+        if is_sigmoid:
+            weights = op.multiply(weights, _constant(self.scale))
+        return op.permute_dims(weights, [1, 0])
 
 
 def _constant(value: float) -> nn.Tensor:
@@ -119,6 +133,9 @@ class SparseMlp(Module):
             experts.intermediate_size, outer, bias=bias, out_dtype="float32"
         )
         self.mix: MoE = MoE(experts)
+        self.expert_bias: nn.Parameter | None = None
+        if experts.selection_bias:
+            self.expert_bias = nn.Parameter((experts.count,), "float32")
         self.shared_expert: SharedExpert | None = None
         if experts.shared_size:
             self.shared_expert = SharedExpert(hidden, experts.shared_size)
@@ -136,4 +153,6 @@ class SparseMlp(Module):
         shared = None
         if self.shared_expert is not None:
             shared = (self.shared_expert(x), self.shared_expert_gate(x))
-        return self.mix(x, self.gate, self.moe_gate_up_proj, self.moe_down_proj, shared)
+        return self.mix(
+            x, self.gate, self.moe_gate_up_proj, self.moe_down_proj, shared, self.expert_bias
+        )

@@ -20,7 +20,7 @@ from aiomlc.models.config.layers import (
 )
 from aiomlc.models.parameters.moe import expert_parameters
 from aiomlc.models.parameters.parameter import Parameter, RowOrder
-from aiomlc.models.parameters.tensor_names import hf_name, mlc_name, mlc_parts
+from aiomlc.models.parameters.tensor_names import fused_name, hf_name, mlc_name, mlc_parts
 
 
 def decoder_parameters(config: DecoderConfig) -> tuple[Parameter, ...]:
@@ -34,6 +34,7 @@ def _with_external_names(parameter: Parameter, model_type: str) -> Parameter:
     return replace(
         parameter,
         sources=tuple(hf_name(model_type, source) for source in parameter.sources),
+        fused_source=fused_name(model_type, parameter.fused_source),
         mlc_name=mlc_name(model_type, parameter.name),
         mlc_parts=mlc_parts(model_type, parameter.name),
     )
@@ -109,7 +110,8 @@ def _conv_weight(name: str, source: str, width: int, channels: int) -> Parameter
     width]`."""
     order = (1, width, channels, 1)
     size = (width * channels,)
-    return Parameter(name, "vector", size, (source,), row_order=order, fused_source=source)
+    # One tensor with three axes, as those that are fused.
+    return Parameter(name, "vector", size, (source,), fused_source=source, fused_row_order=order)
 
 
 def _attention(

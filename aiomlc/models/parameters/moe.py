@@ -24,6 +24,10 @@ def expert_parameters(
     gate_up, down = ("gate_proj", "up_proj"), ("down_proj",)
     yield from _fused(prefix, "gate_up_proj", (2 * inner, hidden), gate_up, experts, layout)
     yield from _fused(prefix, "down_proj", (hidden, inner), down, experts, layout)
+    if experts.selection_bias:
+        yield Parameter(
+            f"{prefix}.expert_bias", "vector", (experts.count,), (f"{prefix}.expert_bias",)
+        )
     if experts.shared_size:
         yield from _shared_expert(prefix, experts.shared_size, hidden)
 

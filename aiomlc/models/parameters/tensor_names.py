@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("hf_name", "mlc_name", "mlc_parts")
+__all__ = ("fused_name", "hf_name", "mlc_name", "mlc_parts")
 
 from collections.abc import Mapping
 
@@ -115,6 +115,11 @@ def mlc_parts(model_type: str, name: str) -> tuple[str, ...]:
 def hf_name(model_type: str, name: str) -> str:
     """Return the Hugging Face name of the tensor that the graph calls `name`."""
     return _renamed(name, _HF.get(model_type, {}))
+
+
+def fused_name(model_type: str, name: str) -> str:
+    """Return the name of the tensor of all experts, which most families have below `mlp`."""
+    return name.replace(".mlp.", ".feed_forward.") if model_type == "lfm2_moe" else name
 
 
 def mlc_name(model_type: str, name: str) -> str:

@@ -30,6 +30,7 @@ _NAMES = (
     "qwen2_moe",
     "gpt_neox",
     "lfm2",
+    "lfm2_moe",
     "qwen3_5_text",
     "qwen3_5_moe_text",
 )

@@ -65,6 +65,20 @@ def _draw_lfm2(choose: random.Random) -> dict[str, Any]:
     }
 
 
+def _draw_lfm2_moe(choose: random.Random) -> dict[str, Any]:
+    experts = choose.choice((4, 8, 13))
+    return _draw_lfm2(choose) | {
+        "model_type": "lfm2_moe",
+        "num_dense_layers": choose.randrange(0, 3),
+        "num_experts": experts,
+        "num_experts_per_tok": choose.randrange(1, 4),
+        "moe_intermediate_size": choose.choice((32, 64, 40)),
+        "use_expert_bias": choose.random() < 0.7,
+        "norm_topk_prob": choose.random() < 0.7,
+        "routed_scaling_factor": choose.choice((1.0, 2.5)),
+    }
+
+
 def _draw_qwen3_5(choose: random.Random) -> dict[str, Any]:
     key_heads = choose.choice((1, 2, 3))
     layers = choose.randrange(1, 5)
@@ -101,7 +115,8 @@ def _draw_qwen3_5_moe(choose: random.Random) -> dict[str, Any]:
 
 def _draw(seed: int) -> dict[str, Any]:
     choose = random.Random(seed)
-    return (_draw_lfm2, _draw_qwen3_5, _draw_qwen3_5_moe)[seed % 3](choose)
+    draws = (_draw_lfm2, _draw_lfm2_moe, _draw_qwen3_5, _draw_qwen3_5_moe)
+    return draws[seed % len(draws)](choose)
 
 
 def _refused_field(config: dict[str, Any]) -> str | None:

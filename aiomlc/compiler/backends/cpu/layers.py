@@ -52,7 +52,7 @@ from aiomlc.models.graph.layers import (
     SquaredReLU,
 )
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.moe import MoE
+from aiomlc.models.graph.moe import SIGMOID_EPSILON, MoE
 from aiomlc.models.parameters.packed_layout import Layout
 
 KERNEL_PREFIX = "aiomlc.cpu."
@@ -301,6 +301,8 @@ class CpuMoE(Module):
         super().__init__()
         self.routing: tuple[int, int] = (layer.per_token, int(layer.normalize))
         self.activation: ExpertActivation = layer.activation
+        self.is_sigmoid: bool = layer.scores == "sigmoid"
+        self.scale: float = layer.scale
 
     def forward(
         self,
@@ -309,6 +311,7 @@ class CpuMoE(Module):
         gate_up: CpuLinear,
         down: CpuLinear,
         shared: tuple[nn.Tensor, nn.Tensor] | None,
+        selection_bias: nn.Tensor | None,
     ) -> nn.Tensor:
         count = router.outputs
         inputs: list[object] = [x, router(x)]
@@ -317,15 +320,29 @@ class CpuMoE(Module):
             if matrix.bias is not None:
                 inputs.append(matrix.bias.reshape(count, matrix.outputs // count))
         inputs += [*self.routing, *(shared or ())]
-        return call_kernel(self._kernel(gate_up, shared), inputs, x.shape, "float32")
+        if self.is_sigmoid:
+            inputs += [SIGMOID_EPSILON, self.scale]
+            inputs += [] if selection_bias is None else [selection_bias]
+        kernel = self._kernel(gate_up, shared, selection_bias)
+        return call_kernel(kernel, inputs, x.shape, "float32")
 
-    def _kernel(self, gate_up: CpuLinear, shared: object) -> str:
-        match self.activation, gate_up.bias is not None, shared is not None:
-            case "silu", False, False:
+    def _kernel(self, gate_up: CpuLinear, shared: object, selection_bias: nn.Tensor | None) -> str:
+        parts = (
+            *("bias",) * (gate_up.bias is not None),
+            *("shared",) * (shared is not None),
+            *("sigmoid",) * self.is_sigmoid,
+            *("selection_bias",) * (selection_bias is not None),
+        )
+        match self.activation, parts:
+            case "silu", ():
                 return "mix_experts"
-            case "silu", False, True:
+            case "silu", ("shared",):
                 return "mix_experts_shared"
-            case "clamped_swiglu", True, False:
+            case "silu", ("sigmoid",):
+                return "mix_experts_sigmoid"
+            case "silu", ("sigmoid", "selection_bias"):
+                return "mix_experts_biased_sigmoid"
+            case "clamped_swiglu", ("bias",):
                 return "mix_experts_clamped_swiglu"
             case combination:
                 raise NotImplementedError(f"there is no kernel for experts with {combination}")

@@ -45,7 +45,9 @@ class Call {
     args_.RequireShape(tensors.out, "out", {x.size(0), x.size(1)});
     args_.Require(per_row > 0 && per_row <= logits.size(1), "per_row must be between 1 and ",
                   logits.size(1), ", got ", per_row);
-    call_.routing = {logits.size(1), per_row, normalize};
+    call_.routing.num_experts = logits.size(1);
+    call_.routing.experts_per_row = per_row;
+    call_.routing.normalize = normalize;
     call_.rows = x.size(0);
     call_.size = x.size(1);
     call_.inner = gate_up_.rows() / 2;
@@ -73,6 +75,17 @@ class Call {
     args_.RequireShape(down, "down_bias", {experts, call_.size});
     call_.gate_up_bias = args_.Data<float>(gate_up, "gate_up_bias");
     call_.down_bias = args_.Data<float>(down, "down_bias");
+  }
+
+  /*! \param bias [experts], which are added for the selection; may be null. */
+  void UseSigmoid(const TensorView* bias, double epsilon, double scale) {
+    ExpertRouting& routing = call_.routing;
+    routing.scores = ExpertRouting::Scores::kSigmoid;
+    routing.epsilon = static_cast<float>(epsilon);
+    routing.scale = static_cast<float>(scale);
+    if (bias == nullptr) return;
+    args_.RequireShape(*bias, "selection_bias", {routing.num_experts});
+    routing.selection_bias = args_.Data<float>(*bias, "selection_bias");
   }
 
   void SetActivation(Activation activation) { call_.activation = activation; }
@@ -103,6 +116,8 @@ class Call {
 TVM_FFI_STATIC_INIT_BLOCK() {
   constexpr const char* kPlain = "aiomlc.cpu.mix_experts";
   constexpr const char* kShared = "aiomlc.cpu.mix_experts_shared";
+  constexpr const char* kSigmoid = "aiomlc.cpu.mix_experts_sigmoid";
+  constexpr const char* kBiasedSigmoid = "aiomlc.cpu.mix_experts_biased_sigmoid";
   constexpr const char* kClampedSwiGlu = "aiomlc.cpu.mix_experts_clamped_swiglu";
   refl::GlobalDef()
       .def(kPlain,
@@ -120,6 +135,25 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              Call call(kShared, {x, logits, {gate_up, gate_up_layout}, {down, down_layout}, out},
                        per_row, normalize != 0);
              call.SetShared(shared, shared_gate);
+             call.Run();
+           })
+      .def(kSigmoid,
+           [](TensorView x, TensorView logits, TensorView gate_up, ffi::Shape gate_up_layout,
+              TensorView down, ffi::Shape down_layout, int64_t per_row, int64_t normalize,
+              double epsilon, double scale, TensorView out) {
+             Call call(kSigmoid, {x, logits, {gate_up, gate_up_layout}, {down, down_layout}, out},
+                       per_row, normalize != 0);
+             call.UseSigmoid(nullptr, epsilon, scale);
+             call.Run();
+           })
+      .def(kBiasedSigmoid,
+           [](TensorView x, TensorView logits, TensorView gate_up, ffi::Shape gate_up_layout,
+              TensorView down, ffi::Shape down_layout, int64_t per_row, int64_t normalize,
+              double epsilon, double scale, TensorView bias, TensorView out) {
+             Call call(kBiasedSigmoid,
+                       {x, logits, {gate_up, gate_up_layout}, {down, down_layout}, out}, per_row,
+                       normalize != 0);
+             call.UseSigmoid(&bias, epsilon, scale);
              call.Run();
            })
       .def(kClampedSwiGlu, [](TensorView x, TensorView logits, TensorView gate_up,

@@ -30,10 +30,39 @@ void SelectTopK(const float* logits, int64_t count, int64_t k, int32_t* selected
   }
 }
 
+void SelectBySigmoid(const ExpertRouting& routing, const float* logits, int32_t* experts,
+                     float* weights) {
+  const auto score = [&](int64_t i) { return 1.0f / (1.0f + std::exp(-logits[i])); };
+  const float* keys = logits;  // Scores have the same order.
+  if (routing.selection_bias != nullptr) {
+    thread_local std::vector<float> biased;
+    biased.resize(static_cast<size_t>(routing.num_experts));
+    for (int64_t i = 0; i < routing.num_experts; ++i) {
+      biased[static_cast<size_t>(i)] = score(i) + routing.selection_bias[i];
+    }
+    keys = biased.data();
+  }
+  SelectTopK(keys, routing.num_experts, routing.experts_per_row, experts);
+  float poison = 0;  // NaN if a logit is.
+  for (int64_t i = 0; i < routing.num_experts; ++i) poison += std::isnan(logits[i]) ? logits[i] : 0;
+  float sum = 0;
+  for (int64_t i = 0; i < routing.experts_per_row; ++i) {
+    weights[i] = score(experts[i]) + poison;
+    sum += weights[i];
+  }
+  const float divisor = routing.normalize ? sum + routing.epsilon : 1.0f;
+  for (int64_t i = 0; i < routing.experts_per_row; ++i) {
+    weights[i] = weights[i] / divisor * routing.scale;
+  }
+}
+
 }  // namespace
 
 void SelectExperts(const ExpertRouting& routing, const float* logits, int32_t* experts,
                    float* weights) {
+  if (routing.scores == ExpertRouting::Scores::kSigmoid) {
+    return SelectBySigmoid(routing, logits, experts, weights);
+  }
   SelectTopK(logits, routing.num_experts, routing.experts_per_row, experts);
   const float largest = logits[experts[0]];
   float sum = 0;

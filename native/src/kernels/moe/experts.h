@@ -18,20 +18,27 @@ namespace aiomlc {
 
 /*! \brief The parameters of the selection of experts by router logits. */
 struct ExpertRouting {
+  /*! \brief The function from logits to scores, which become weights. */
+  enum class Scores { kSoftmax, kSigmoid };
+
   int64_t num_experts = 0;
   int64_t experts_per_row = 0;  //!< In [1, num_experts].
   bool normalize = false;  //!< Whether the weights of the selected experts are scaled to sum 1.
+  Scores scores = Scores::kSoftmax;
+  /*! \brief [num_experts]: added to scores for the selection only; may be null. For kSigmoid. */
+  const float* selection_bias = nullptr;
+  float epsilon = 0.0f;  //!< Added to the sum that `normalize` divides by. For kSigmoid.
+  float scale = 1.0f;    //!< Factor on the weights. For kSigmoid.
 };
 
 /*!
- * \brief Select the experts with the largest router logits.
+ * \brief Select the experts with the largest router logits or biased scores.
  *
- * The experts are in descending order of their logits; of equal logits, the lower index comes
- * first.
+ * The experts are in descending order of these; of equal ones, the lower index comes first.
  * \param logits float32[num_experts]. If one of them is NaN, all weights are NaN.
  * \param experts int32[experts_per_row], the result.
  * \param weights float32[experts_per_row], the result: the softmax over all logits, or over the
- *     selected logits if `normalize`.
+ *     selected logits if `normalize`; or the sigmoid of each, divided by their sum if `normalize`.
  */
 void SelectExperts(const ExpertRouting& routing, const float* logits, int32_t* experts,
                    float* weights);

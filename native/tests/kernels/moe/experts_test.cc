@@ -56,6 +56,29 @@ Selection Select(const Floats& logits, int64_t per_row, bool normalize) {
   return selection;
 }
 
+TEST(SelectExperts, BiasedSigmoidsSelectAndPlainOnesWeigh) {
+  const Floats logits{0.5f, 2.0f, -1.0f, 1.0f};
+  const Floats bias{1.0f, 0.0f, 0.7f, 0.0f};
+  ExpertRouting routing{.num_experts = 4, .experts_per_row = 2, .normalize = true};
+  routing.scores = ExpertRouting::Scores::kSigmoid;
+  routing.epsilon = 1e-6f;
+  routing.scale = 2.5f;
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  std::vector<int32_t> experts(2);
+  Floats weights(2);
+  SelectExperts(routing, logits.data(), experts.data(), weights.data());
+  EXPECT_EQ(experts, (std::vector<int32_t>{1, 3}));
+  EXPECT_NEAR(weights[0], 2.5 * sigmoid(2) / (sigmoid(2) + sigmoid(1)), 1e-5);
+  routing.selection_bias = bias.data();
+  SelectExperts(routing, logits.data(), experts.data(), weights.data());
+  EXPECT_EQ(experts, (std::vector<int32_t>{0, 2}));
+  EXPECT_NEAR(weights[0], 2.5 * sigmoid(0.5) / (sigmoid(0.5) + sigmoid(-1)), 1e-5);
+  EXPECT_NEAR(weights[1], 2.5 * sigmoid(-1) / (sigmoid(0.5) + sigmoid(-1)), 1e-5);
+  const Floats broken{0.5f, 2.0f, std::numeric_limits<float>::quiet_NaN(), 1.0f};
+  SelectExperts(routing, broken.data(), experts.data(), weights.data());
+  EXPECT_TRUE(std::isnan(weights[0]) && std::isnan(weights[1]));
+}
+
 TEST(SelectExperts, TheLargestLogitsAreSelectedWithTheirSoftmax) {
   for (const int64_t count : {1, 2, 7, 64}) {
     const Floats logits = RandomFloats(count, static_cast<uint32_t>(count), 3.0f);
