@@ -78,10 +78,11 @@ class MoE(Module):
         if self.activation == "silu":
             return op.multiply(op.silu(gate), up)
 
-        gate = op.minimum(gate, _constant(_SWIGLU_LIMIT))
-        up = op.maximum(op.minimum(up, _constant(_SWIGLU_LIMIT)), _constant(-_SWIGLU_LIMIT))
-        glu = op.multiply(gate, op.sigmoid(op.multiply(gate, _constant(_SWIGLU_ALPHA))))
-        return op.multiply(op.add(up, _constant(1.0)), glu)
+        limit = _constant(_SWIGLU_LIMIT)
+        clamped = op.minimum(gate, limit)
+        factor = op.add(op.maximum(op.minimum(up, limit), op.negative(limit)), _constant(1.0))
+        glu = op.multiply(clamped, op.sigmoid(op.multiply(clamped, _constant(_SWIGLU_ALPHA))))
+        return op.multiply(factor, glu)
 
     def _weights(self, logits: nn.Tensor, selection_bias: nn.Tensor | None) -> nn.Tensor:
         """Return the experts' weights `[count, n]` for logits `[n, count]`; 0 if not chosen."""

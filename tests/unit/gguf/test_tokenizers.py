@@ -331,7 +331,9 @@ def test_the_end_of_a_message_of_harmony_ends_no_answer(tmp_path: Path, has_call
 
     def fill(writer: gguf.GGUFWriter) -> None:
         add_byte_level(writer, tokenizer, "qwen2", bos="<s>", eos="<|return|>")
-        writer.add_eot_token_id(tokenizer.token_to_id("<|end|>"))
+        end = tokenizer.token_to_id("<|end|>")
+        assert end is not None
+        writer.add_eot_token_id(end)
 
     path = write_metadata(tmp_path / "a.gguf", fill)
 
