@@ -15,7 +15,6 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, final
 
 from anyio import create_memory_object_stream, create_task_group
@@ -100,13 +99,8 @@ class _BatchScope(AsyncScopeFirst, AbstractAsyncContextManager[AsyncIterable[Bat
     async def __aenter__(self) -> AsyncIterable[BatchResult]:
         return await self._scope.__aenter__()
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        return await self._scope.__aexit__(exc_type, error, traceback)
+    async def __aexit__(self, *exc_info: Any) -> bool | None:  # noqa: ANN401 - passed on.
+        return await self._scope.__aexit__(*exc_info)
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = ("StatusLine", "can_move_cursor")
 
 import os
-from types import TracebackType
 from typing import Self, TextIO, final
 
 
@@ -26,12 +25,7 @@ class StatusLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.erase()
 
     def show(self, text: str) -> None:

@@ -23,7 +23,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 from anyio.lowlevel import current_token
@@ -105,12 +104,7 @@ class UninterruptibleScope(AsyncScopeOnly, ABC):
         return self
 
     @uninterruptible
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
+    async def __aexit__(self, *exc_info: Any) -> bool | None:  # noqa: ANN401 - passed on.
         scope, self._entered = self._entered, None
         assert scope is not None, "only an entered scope is left"
-        return await scope.__aexit__(exc_type, error, traceback)
+        return await scope.__aexit__(*exc_info)

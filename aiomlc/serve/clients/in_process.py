@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, final
 
 from anyio import (
@@ -55,12 +54,7 @@ class AsyncAppTransport:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -99,12 +93,7 @@ class AppTransport:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
