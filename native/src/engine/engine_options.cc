@@ -17,7 +17,12 @@ std::unique_ptr<Drafter> CreateDrafter(const Model& model, const EngineOptions& 
   if (options.speculative_mode == SpeculativeMode::kPromptLookup) {
     return std::make_unique<PromptLookup>();
   }
-  if (options.speculative_mode == SpeculativeMode::kCustom) return options.create_drafter(model);
+  if (options.speculative_mode == SpeculativeMode::kCustom) {
+    if (!options.create_drafter) {
+      throw EngineError(ErrorKind::kBadRequest, "a custom drafter needs create_drafter, got none");
+    }
+    return options.create_drafter(model);
+  }
   Model* draft_model = options.draft_model;
   if (draft_model == nullptr) {
     throw EngineError(ErrorKind::kBadRequest, "small_draft needs an additional model, got none");

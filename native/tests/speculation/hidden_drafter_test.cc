@@ -159,6 +159,12 @@ TYPED_TEST(HiddenDrafterTest, OutputsDoNotDependOnItsDrafts) {
   EXPECT_GT(draft_tokens - accepted_tokens, 500) << "too few draft tokens were rejected";
 }
 
+TEST(HiddenDrafter, ACustomDrafterWithoutAFactoryIsRejected) {
+  FakeModel model({});
+  EXPECT_THROW(Engine(&model, Letters(), {.speculative_mode = SpeculativeMode::kCustom}),
+               EngineError);
+}
+
 TEST(HiddenDrafter, AModelWithoutItsLayersIsRejected) {
   FakeModel model({.hidden_layers = {0, kFinalNorm}});
   Counts counts;
