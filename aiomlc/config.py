@@ -142,6 +142,8 @@ class EngineConfig:
     sliding_window_size: _CountOrUnlimited = None
     #: Overrides the model's number of attention sinks; -1 disables them.
     attention_sink_size: _CountOrUnlimited = None
+    #: Whether names of special tokens in texts are plain text, unless a request says otherwise.
+    split_special_tokens: Annotated[bool, Flag()] = False
     verbose: Annotated[bool, Flag()] = False  #: Log the memory plan at level INFO, not DEBUG.
     enable_tracing: Annotated[bool, Flag()] = False  #: Record events, for `engine.trace()`.
     model_lib: str | None = None

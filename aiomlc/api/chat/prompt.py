@@ -50,7 +50,7 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
     messages = [_template_message(message) for message in request.messages]
     if model.channel_format is not None:
         messages = list(map(_without_reasoning, messages))
-    if request.split_special_tokens:
+    if model.splits(request.split_special_tokens):
         mark = model.tokenizer.mark_special_tokens
         messages, tools = _map_texts(mark, messages), _map_texts(mark, tools)
 

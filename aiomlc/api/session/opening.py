@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("LoadLock", "ModelOpener", "Session", "session_name")
 
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Lock as ThreadLock
 from typing import TypeAlias, final
 
@@ -113,6 +114,9 @@ class ModelOpener:
         else:
             if config.enable_tracing:
                 loaded.core.enable_trace()
+
+            if config.split_special_tokens:
+                loaded = replace(loaded, splits_special_tokens=True)
 
             max_unread = config.max_unread_tokens
             engine = EngineClient(loaded.core, max_unread_tokens=max_unread, events=self._events)

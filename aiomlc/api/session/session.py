@@ -86,14 +86,19 @@ class ModelSession:
             prompt: The prompt. Nothing is added to token ids.
             add_special_tokens: Whether text gets the tokenizer's special tokens; None means what
                 the model does.
-            split_special_tokens: Whether the names of special tokens in text are plain text.
+            split_special_tokens: Whether the names of special tokens in text are plain text; None
+                means what the engine does.
 
         Raises:
             BadRequestError: If a token id is not in the vocabulary.
             PromptTooLongError: If the prompt fills the context window.
         """
         if isinstance(prompt, str):
-            method = Tokenizer.encode_split if split_special_tokens else Tokenizer.encode
+            method = (
+                Tokenizer.encode_split
+                if self.model.splits(split_special_tokens)
+                else Tokenizer.encode
+            )
             return Prompt(self.model.as_text(await self.encode(prompt, method), add_special_tokens))
 
         self.check_length(prompt)
@@ -121,7 +126,9 @@ class ModelSession:
         """
         template = self.model.chat_template
         prefix = template.system_prefix_token_ids if template is not None else None
-        method = Tokenizer.encode_marked if split_special_tokens else Tokenizer.encode
+        method = (
+            Tokenizer.encode_marked if self.model.splits(split_special_tokens) else Tokenizer.encode
+        )
         ids = self.model.as_text(await self.encode(prompt, method), bool(add_special_tokens))
         return Prompt([*(prefix or ()), *ids])
 

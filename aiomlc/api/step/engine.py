@@ -331,9 +331,11 @@ class SyncMLCEngine(Uncopyable):
 
     def _prompt(self, inputs: Sequence[Data]) -> Prompt:
         prompt_ids: list[int] = []
+        splits = self.engine_config.split_special_tokens
+        method = Tokenizer.encode_split if splits else Tokenizer.encode
         for data in inputs:
             if isinstance(data, TextData):
-                prompt_ids += self._encoder.encode(data.text)
+                prompt_ids += self._encoder.encode(data.text, method=method)
             else:
                 check_token_ids("prompt", data.token_ids, self._model.vocab_size)
                 prompt_ids += data.token_ids

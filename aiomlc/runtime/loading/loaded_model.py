@@ -34,6 +34,7 @@ class LoadedModel:
     vocab_size: int
     #: Whether text without a chat template gets the tokenizer's special tokens by default.
     adds_special_tokens: bool = True
+    splits_special_tokens: bool = False  #: The default of `split_special_tokens`.
     default_options: SamplingParams = field(default_factory=SamplingParams)
     stop_token_ids: tuple[int, ...] = ()
     chat_stop_token_ids: tuple[int, ...] = ()  #: Additional ids, from the chat template.
@@ -56,6 +57,11 @@ class LoadedModel:
         """
         adds = self.adds_special_tokens if add_special_tokens is None else add_special_tokens
         return self.tokenizer.add_special_tokens(token_ids) if adds else token_ids
+
+    def splits(self, split_special_tokens: bool | None) -> bool:
+        """Return whether special tokens in texts are plain text, if a request says this of it."""
+        default = self.splits_special_tokens
+        return default if split_special_tokens is None else split_special_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tokenizers
 
-from aiomlc import AsyncMLCEngine
+from aiomlc import AsyncMLCEngine, EngineConfig, SyncMLCEngine
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.serve import create_app
@@ -86,3 +86,26 @@ async def test_prompts_and_suffixes_are_split() -> None:
             pass
 
     assert core.prompts == [list(EVIL.encode())] * 2
+
+
+async def test_an_engine_splits_unless_a_request_says_otherwise() -> None:
+    core, config = FakeCore(["."]), EngineConfig(split_special_tokens=True)
+    async with AsyncMLCEngine(loader=_loader(core), engine_config=config) as engine:
+        for split in ({}, {"split_special_tokens": True}, {"split_special_tokens": False}):
+            await engine.chat.completions.create(**CHATS["user"], **split)
+            await engine.completions.create(prompt=EVIL, **split)
+        await engine.pin_prefix(prompt=EVIL * 8)
+
+    chats, texts = core.prompts[0:6:2], core.prompts[1:6:2]
+    assert chats[0] == chats[1] != chats[2]
+    assert texts[0] == texts[1] == list(EVIL.encode()) != texts[2]
+    assert core.prompts[6] == list(EVIL.encode()) * 8
+
+
+def test_an_engine_that_is_stepped_splits() -> None:
+    core, config = FakeCore(["."]), EngineConfig(split_special_tokens=True)
+    engine = SyncMLCEngine(loader=_loader(core), engine_config=config)
+
+    engine.generate(EVIL)
+
+    assert core.prompts == [list(EVIL.encode())]

@@ -96,6 +96,7 @@ CONFIG_FIELDS: dict[str, list[Any]] = {
     "sliding_window_size": NOT_NUMBERS,
     "attention_sink_size": NOT_NUMBERS,
     "verbose": NOT_BOOLEANS,
+    "split_special_tokens": NOT_BOOLEANS,
     "enable_tracing": NOT_BOOLEANS,
     "model_lib": [5, ["a"], ODD],
     "tensor_parallel_shards": NOT_NUMBERS,
