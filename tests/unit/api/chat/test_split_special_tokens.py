@@ -91,9 +91,9 @@ async def test_prompts_and_suffixes_are_split() -> None:
 async def test_an_engine_splits_unless_a_request_says_otherwise() -> None:
     core, config = FakeCore(["."]), EngineConfig(split_special_tokens=True)
     async with AsyncMLCEngine(loader=_loader(core), engine_config=config) as engine:
-        for split in ({}, {"split_special_tokens": True}, {"split_special_tokens": False}):
-            await engine.chat.completions.create(**CHATS["user"], **split)
-            await engine.completions.create(prompt=EVIL, **split)
+        for split in (None, True, False):
+            await engine.chat.completions.create(**CHATS["user"], split_special_tokens=split)
+            await engine.completions.create(prompt=EVIL, split_special_tokens=split)
         await engine.pin_prefix(prompt=EVIL * 8)
 
     chats, texts = core.prompts[0:6:2], core.prompts[1:6:2]
