@@ -86,7 +86,8 @@ def _listen(settings: ServerSettings) -> socket:
     except OSError as error:
         reason = error.strerror or error
         raise CommandError(
-            f"cannot listen on {settings.host} port {settings.port}: {reason}"
+            f"cannot listen on {settings.host} port {settings.port}: {reason}; pass another --port "
+            "(0 for any), or --host"
         ) from error
 
 

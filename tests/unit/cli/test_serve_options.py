@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -125,6 +126,15 @@ def test_added_models_need_a_name(text: str) -> None:
 def test_invalid_options_end_the_command(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, ["serve", "mock://echo", *arguments])
     assert result.exit_code == 2
+
+
+def test_an_address_that_is_taken_is_reported_with_the_options() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = CliRunner().invoke(app, ["serve", "mock://echo", "--port", port])
+
+    assert result.exit_code == 2
+    assert f"port {port}: Address already in use; pass another --port" in result.stderr
 
 
 def test_two_models_of_one_name_are_rejected() -> None:
