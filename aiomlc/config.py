@@ -51,7 +51,7 @@ QUANTIZATION_NAMES = (
     "q4f16_autoawq",
     *("e4m3_e4m3_f16", "e4m3_e4m3_f16_max_calibrate", "e5m2_e5m2_f16"),
     *("fp8_e4m3fn_bf16_block_scale", "fp8_e4m3fn_bf16_block_scale_static_activation"),
-    *("gguf", "awq", "gptq", "compressed-tensors", "fp8"),
+    *("gguf", "awq", "gptq", "compressed-tensors", "fp8", "mxfp4"),
 )
 
 # The values that mean "not used" in MLC LLM's configuration; any other is rejected by name.
