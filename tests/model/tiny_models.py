@@ -17,6 +17,7 @@ __all__ = (
 )
 
 import json
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -375,10 +376,10 @@ def _plain_values(
         return 0.2 * values
 
     if name.endswith(_ROUTERS):  # Large logits, so that the choice of experts is rarely close.
-        return values * (2.0 / np.sqrt(values.shape[-1]))
+        return values * (2.0 / math.sqrt(values.shape[-1]))
 
     if "embed" not in name or name == "embed_out.weight":
-        return values * (1.0 / np.sqrt(values.shape[-1]))
+        return values * (1.0 / math.sqrt(values.shape[-1]))
 
     # With larger embeddings, a tied head would repeat its input.
     return (0.05 if is_gemma else 0.2) * values if is_tied else values
