@@ -136,6 +136,7 @@ void Stepper::ApplySequenceChanges(const StepPlan& plan) {
     // goes on where a prompt ends, but for the tokens with which the template begins an answer.
     constexpr int64_t kAnswerBegin = 8;
     state.Keep(sequence->cache_id, prefix.num_common, Mark::kBranch);
+    if (prefix.num_tokens > 0) state.Keep(prefix.id, prefix.num_tokens, Mark::kBranch);
     state.Keep(sequence->cache_id, sequence->num_prompt_tokens - kAnswerBegin, Mark::kPromptEnd);
   }
 }

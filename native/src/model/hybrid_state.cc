@@ -108,6 +108,11 @@ void HybridState::BeginForward(const ForwardInput& input) {
   memory_.Begin(std::move(rows));
 }
 
+void HybridState::EndForward() {
+  pages_.EndForward();
+  slots_.EndPass();
+}
+
 StateRun HybridState::ToStateRun(const SlotRun& run, int64_t begin) {
   return {begin, run.count, run.source == SlotRun::kEmpty ? nullptr : memory_.slot(run.source),
           memory_.slot(run.target)};

@@ -51,7 +51,7 @@ class HybridState final : public ModelState {
 
   const tvm::ffi::Any& cache() const final { return pages_.cache(); }
   void BeginForward(const ForwardInput& input) final;
-  void EndForward() final { pages_.EndForward(); }
+  void EndForward() final;
   int64_t FreePages() const final { return pages_.FreePages(); }
   StateMemory& memory() { return memory_; }
 

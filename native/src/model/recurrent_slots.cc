@@ -24,15 +24,12 @@ int64_t RecurrentSlots::Cost(int64_t num_tokens, int64_t interval) {
 void RecurrentSlots::Add(int64_t id) { sequences_.try_emplace(id); }
 
 SlotRun RecurrentSlots::Fork(int64_t source_id, int64_t id, int64_t num_tokens) {
-  SequenceSlots& source = sequences_.at(source_id);
+  const SequenceSlots& source = sequences_.at(source_id);
   SequenceSlots fork;
   fork.length = num_tokens;
   const SlotRun run = Hold(Find(source, num_tokens));
   fork.state = run.target;
-  if (num_tokens < source.length) {
-    Keep(source_id, num_tokens, Mark::kBranch);
-    fork.marks[static_cast<size_t>(Mark::kBranch)] = num_tokens;
-  }
+  if (num_tokens < source.length) fork.marks[static_cast<size_t>(Mark::kBranch)] = num_tokens;
   for (const auto& [position, slot] : source.checkpoints) {
     if (position > num_tokens) break;
     fork.checkpoints.emplace(position, slot);
@@ -45,6 +42,7 @@ SlotRun RecurrentSlots::Fork(int64_t source_id, int64_t id, int64_t num_tokens) 
 
 void RecurrentSlots::Remove(int64_t id) {
   auto entry = sequences_.extract(id);
+  if (entry.empty()) return;  // It could not be added.
   SequenceSlots& sequence = entry.mapped();
   DropRecords(&sequence);
   for (const auto& [position, slot] : sequence.checkpoints) Release(slot);
@@ -60,7 +58,9 @@ int64_t RecurrentSlots::Checkpoint(int64_t id, int64_t num_tokens) const {
 }
 
 void RecurrentSlots::Keep(int64_t id, int64_t num_tokens, Mark mark) {
-  SequenceSlots& sequence = sequences_.at(id);
+  const auto entry = sequences_.find(id);
+  if (entry == sequences_.end()) return;
+  SequenceSlots& sequence = entry->second;
   int64_t& kept = sequence.marks[static_cast<size_t>(mark)];
   const int64_t position = std::max<int64_t>(0, num_tokens - num_tokens % interval_);
   // What was computed without keeping it cannot be kept any more.
@@ -114,8 +114,14 @@ std::vector<SlotRun> RecurrentSlots::Append(int64_t id, int64_t count, bool reco
     sequence.length = run_end;
     runs.push_back(run);
   }
-  if (runs.back().target != old_state) Release(old_state);
+  // Other sequences of the pass must not write what this one still reads.
+  if (runs.back().target != old_state) sources_.push_back(old_state);
   return runs;
+}
+
+void RecurrentSlots::EndPass() {
+  for (const int32_t slot : sources_) Release(slot);
+  sources_.clear();
 }
 
 SlotRun RecurrentSlots::Rewind(int64_t id, int64_t num_tokens) {

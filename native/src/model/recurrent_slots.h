@@ -58,20 +58,27 @@ class RecurrentSlots {
    * \return The source's recorded tokens to compute; none if a slot holds the state.
    */
   SlotRun Fork(int64_t source_id, int64_t id, int64_t num_tokens);
+  /*! \brief Remove a sequence; an unknown id, whose addition failed, has no effect. */
   void Remove(int64_t id);
 
   /*! \return The last checkpoint with at most `num_tokens` tokens; 0 if there is none. */
   int64_t Checkpoint(int64_t id, int64_t num_tokens) const;
-  /*! \brief Keep the last checkpoint with at most `num_tokens` tokens, once it is computed. */
+  /*!
+   * \brief Keep the last checkpoint with at most `num_tokens` tokens, once it is computed; an
+   * unknown id has no effect. Another checkpoint, which was kept before, may be dropped.
+   */
   void Keep(int64_t id, int64_t num_tokens, Mark mark);
 
   /*!
    * \brief Append tokens.
    * \param records Whether the inputs of these tokens are recorded, so that every token of them is
    * a checkpoint until the next call.
-   * \return The runs to compute, in order; each but the last ends at a checkpoint.
+   * \return The runs to compute, in order; each but the last ends at a checkpoint. Runs of several
+   * sequences may be computed at once, until `EndPass`.
    */
   std::vector<SlotRun> Append(int64_t id, int64_t count, bool records);
+  /*! \brief Give back what the runs since the last call read, now that they are computed. */
+  void EndPass();
   /*!
    * \brief Go back to a checkpoint, or to 0 tokens.
    * \return The recorded tokens to compute again; none if a slot holds the state.
@@ -113,6 +120,8 @@ class RecurrentSlots {
   const int64_t interval_;
   std::vector<int32_t> references_;
   std::vector<int32_t> free_;
+  /*! \brief The slots that the runs of the current pass read and nothing else needs. */
+  std::vector<int32_t> sources_;
   std::map<int64_t, SequenceSlots> sequences_;
 };
 

@@ -58,8 +58,8 @@ class SequenceState {
 
   /*!
    * \brief Keep the last checkpoint with at most `num_tokens` tokens, or have it when they are
-   * computed. The last one counts of each mark. A state with a checkpoint after each token has
-   * nothing to do.
+   * computed; an unknown id has no effect. The last one counts of each mark, so another
+   * checkpoint may be dropped. A state with a checkpoint after each token has nothing to do.
    */
   virtual void Keep(int64_t /*sequence_id*/, int64_t /*num_tokens*/, Mark /*mark*/) {}
 

@@ -26,20 +26,42 @@ class SlotModel {
   }
 
   void Append(int64_t id, const std::vector<int>& tokens, bool records) {
-    auto next = tokens.begin();
-    const auto runs = slots_.Append(id, static_cast<int64_t>(tokens.size()), records);
-    for (const SlotRun& run : runs) {
-      Compute(run, {next, next + run.count});
-      next += run.count;
+    std::mt19937 random(1);
+    AppendAll({{id, tokens, records}}, &random);
+  }
+
+  struct Row {
+    int64_t id;
+    std::vector<int> tokens;
+    bool records;
+  };
+
+  /*! \brief Append to several sequences, whose runs are computed in a random order. */
+  void AppendAll(const std::vector<Row>& rows, std::mt19937* random) {
+    std::vector<std::vector<SlotRun>> chains;
+    for (const auto& [id, tokens, records] : rows) {
+      chains.push_back(slots_.Append(id, static_cast<int64_t>(tokens.size()), records));
     }
-    ASSERT_EQ(next, tokens.end());
-    if (records) {
-      recorded_[id] = tokens;
-    } else {
+    std::vector<size_t> next_run(rows.size());
+    std::vector<int64_t> next_token(rows.size());
+    for (size_t left = rows.size(); left > 0;) {
+      const size_t row = (*random)() % rows.size();
+      if (next_run[row] == chains[row].size()) continue;
+      const SlotRun& run = chains[row][next_run[row]++];
+      const auto first = rows[row].tokens.begin() + next_token[row];
+      Compute(run, {first, first + run.count});
+      next_token[row] += run.count;
+      if (next_run[row] == chains[row].size()) --left;
+    }
+    slots_.EndPass();
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const auto& [id, tokens, records] = rows[row];
+      ASSERT_EQ(next_token[row], static_cast<int64_t>(tokens.size()));
       recorded_.erase(id);
+      if (records) recorded_[id] = tokens;
+      tokens_[id].insert(tokens_[id].end(), tokens.begin(), tokens.end());
     }
-    tokens_[id].insert(tokens_[id].end(), tokens.begin(), tokens.end());
-    Check(id);
+    for (const auto& [id, tokens] : tokens_) Check(id);
   }
 
   void Fork(int64_t source, int64_t id, int64_t count) {
@@ -162,10 +184,19 @@ TEST(RecurrentSlots, RandomHistoriesNeverMixStatesOrExceedTheirCost) {
         case 1:
         case 2:
         case 3: {
-          const int64_t count = 1 + static_cast<int64_t>(random() % 9);
-          const int64_t cost = RecurrentSlots::Cost(length + count, interval) -
-                               RecurrentSlots::Cost(length, interval);
-          if (cost <= room) model.Append(id, Tokens(count, &random), random() % 2 == 0);
+          std::vector<SlotModel::Row> rows;
+          int64_t left = room;
+          for (const int64_t row_id : ids) {
+            if (random() % 2 == 0) continue;
+            const int64_t count = 1 + static_cast<int64_t>(random() % 9);
+            const int64_t begin = model.slots().length(row_id);
+            const int64_t cost = RecurrentSlots::Cost(begin + count, interval) -
+                                 RecurrentSlots::Cost(begin, interval);
+            if (cost > left) continue;
+            left -= cost;
+            rows.push_back({row_id, Tokens(count, &random), random() % 2 == 0});
+          }
+          if (!rows.empty()) model.AppendAll(rows, &random);
           break;
         }
         case 4: {
@@ -195,6 +226,20 @@ TEST(RecurrentSlots, RandomHistoriesNeverMixStatesOrExceedTheirCost) {
     while (!model.tokens().empty()) model.Remove(model.tokens().begin()->first);
     ASSERT_EQ(model.slots().num_free(), num_slots) << "seed " << seed;
   }
+}
+
+TEST(RecurrentSlots, AForkDropsNoCheckpointOfItsSource) {
+  std::mt19937 random(1);
+  SlotModel model(64, 4);
+  model.Add(1);
+  model.slots().Keep(1, 15, Mark::kBranch);
+  model.Append(1, Tokens(100, &random), false);
+  ASSERT_EQ(model.slots().Checkpoint(1, 15), 12);
+  // A step plans several forks before the first is made.
+  model.Fork(1, 2, 64);
+  model.Fork(1, 3, 12);
+  model.Fork(1, 4, 80);
+  model.slots().Keep(9, 4, Mark::kBranch);  // No such sequence.
 }
 
 TEST(RecurrentSlots, CostNeverFalls) {
