@@ -59,8 +59,7 @@ _UNUSED: dict[str, tuple[object, ...]] = {
     "tensor_parallel_shards": (None, 1),
     "pipeline_parallel_stages": (None, 1),
     "opt": (None,),
-    "max_history_size": (None, 0),
-    "kv_state_kind": (None, "kv_cache"),
+    "kv_state_kind": (None, "kv_cache", "hybrid"),
     "spec_tree_width": (1,),
 }
 
@@ -150,7 +149,8 @@ class EngineConfig:
     tensor_parallel_shards: object = None
     pipeline_parallel_stages: object = None
     opt: object = None
-    max_history_size: object = None
+    #: For recurrent models only, which need no number: checkpoints and drafts have a budget.
+    max_history_size: Annotated[int | None, Integer(ge=0)] = None
     kv_state_kind: object = None
     spec_tree_width: object = 1
 

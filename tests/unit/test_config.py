@@ -26,7 +26,6 @@ GIB = 2**30
         ("tensor_parallel_shards", 2),
         ("pipeline_parallel_stages", 2),
         ("opt", "O3"),
-        ("max_history_size", 1),
         ("kv_state_kind", "rnn_state"),
         ("speculative_mode", "eagle"),
         ("speculative_mode", "medusa"),

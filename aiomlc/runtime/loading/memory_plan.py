@@ -224,6 +224,13 @@ def plan_engine(
     """
     backend = backend_of(device)
     memories = [_model_memory(facts, backend, config.kv_cache_dtype) for facts in models]
+    if config.max_history_size and not memories[0].slot_bytes:
+        raise BadRequestError(
+            "KV cache does not support max_history_size, while it is set to "
+            f"{config.max_history_size} in the input EngineConfig",
+            param="max_history_size",
+        )
+
     return plan_models(memories, mode, config, memory_budget(config.gpu_memory_utilization))
 
 

@@ -240,9 +240,11 @@ async def test_a_cancelled_request_frees_its_slots(open_engine: OpenEngine, fami
     assert scope.cancelled_caught
 
 
-async def test_random_requests_stay_within_the_slots(open_engine: OpenEngine) -> None:
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.sampled(seed=(0, 1))
+async def test_random_requests_stay_within_the_slots(open_engine: OpenEngine, seed: int) -> None:
     """The memory of checkpoints stays in its budget, whatever is cached, forked and evicted."""
-    generator = random.Random(5)
+    generator = random.Random(seed)
     requests = [
         _request(PREFIX[: generator.randrange(200)] + str(i), max_tokens=generator.randrange(1, 60))
         for i in range(60)
@@ -259,6 +261,18 @@ async def test_random_requests_stay_within_the_slots(open_engine: OpenEngine) ->
 
 
 # ---- What is refused ----
+
+
+async def test_a_history_is_for_recurrent_models_only(open_engine: OpenEngine) -> None:
+    async with open_engine("lfm2", max_history_size=1) as engine:
+        texts, _ = await _complete(engine, _request("Hello"))
+    assert texts[0]
+
+    with pytest.raises(
+        BadRequestError, match=r"KV cache does not support max_history_size, .* 4 in"
+    ):
+        async with open_engine("llama", max_history_size=4):
+            pass
 
 
 async def test_prefixes_are_not_transferred(open_engine: OpenEngine) -> None:

@@ -141,9 +141,9 @@ ERRORS = [
     ),
     rejected(
         "max_history_size",
-        partial(construct_config, max_history_size=4),
+        partial(construct_config, max_history_size=-1),
         "max_history_size",
-        "engine_config.max_history_size = 4 is not supported",
+        "max_history_size must be",
     ),
     rejected(
         "eagle",
