@@ -9,21 +9,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from aiomlc.cli.options.common import (
-    Debug,
-    Device,
-    KVCacheDtype,
-    Model,
-    NamedModel,
-    Overrides,
-    Preset,
-    Quantization,
-    one_model,
-)
-from aiomlc.cli.options.overrides import engine_config
+from aiomlc.cli.options.common import Debug, Model, NamedModel, Preset, one_model
+from aiomlc.cli.options.overrides import ModelOptions
+from aiomlc.cli.options.records import takes_options
 from aiomlc.cli.terminal.failures import CommandError, report_failures
 
 
+@takes_options
 def batch(  # noqa: PLR0913 - one parameter per option.
     requests: Annotated[
         Path, typer.Argument(metavar="REQUESTS", help="Requests in OpenAI's batch format.")
@@ -38,11 +30,8 @@ def batch(  # noqa: PLR0913 - one parameter per option.
     max_in_flight: Annotated[
         int | None, typer.Option(help="Concurrent requests; by default 64.", min=1)
     ] = None,
-    device: Device = "auto",
+    engine: ModelOptions,
     mode: Preset = "local",
-    quantization: Quantization = None,
-    kv_cache_dtype: KVCacheDtype = "auto",
-    overrides: Overrides = "",
     max_num_sequence: Annotated[int | None, typer.Option(help="The maximum batch size.")] = None,
     backend: Annotated[Literal["asyncio", "trio"], typer.Option(help="The event loop.")] = (
         "asyncio"
@@ -51,13 +40,7 @@ def batch(  # noqa: PLR0913 - one parameter per option.
 ) -> None:
     """Answer a file of requests, or the rest of it."""
     with report_failures(debug=debug):
-        config = engine_config(
-            overrides,
-            mode=mode,
-            quantization=quantization,
-            kv_cache_dtype=kv_cache_dtype,
-            max_num_sequence=max_num_sequence,
-        )
+        config = engine.config(mode=mode, max_num_sequence=max_num_sequence)
         try:
             # Imported here because the import of the engine would slow down --help.
             from aiomlc.cli.jobs.batch import BatchSettings, run_batch_process
@@ -76,7 +59,7 @@ def batch(  # noqa: PLR0913 - one parameter per option.
                 model=one_model(model, named_model),
                 embedding_model=embedding_model,
                 max_in_flight=max_in_flight,
-                device=device,
+                device=engine.device,
                 config=config,
                 backend=backend,
             )

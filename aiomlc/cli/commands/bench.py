@@ -13,18 +13,9 @@ from urllib.parse import urlsplit
 
 import typer
 
-from aiomlc.cli.options.common import (
-    Debug,
-    Device,
-    KVCacheDtype,
-    Model,
-    NamedModel,
-    Overrides,
-    Preset,
-    Quantization,
-    one_model,
-)
-from aiomlc.cli.options.overrides import engine_config
+from aiomlc.cli.options.common import Debug, Model, NamedModel, Preset, one_model
+from aiomlc.cli.options.overrides import ModelOptions
+from aiomlc.cli.options.records import takes_options
 from aiomlc.cli.terminal.failures import CommandError, report_failures
 from aiomlc.cli.terminal.tables import format_table
 
@@ -38,6 +29,7 @@ if TYPE_CHECKING:
 _FAILED = 1
 
 
+@takes_options
 def bench(  # noqa: PLR0913 - one parameter per option.
     model: Model = None,
     *,
@@ -61,11 +53,8 @@ def bench(  # noqa: PLR0913 - one parameter per option.
         bool, typer.Option(help="Use min_tokens too, which aiomlc and vLLM understand.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the prompts and the moments.")] = 0,
-    device: Device = "auto",
+    engine: ModelOptions,
     mode: Preset = "local",
-    quantization: Quantization = None,
-    kv_cache_dtype: KVCacheDtype = "auto",
-    overrides: Overrides = "",
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -92,10 +81,8 @@ def bench(  # noqa: PLR0913 - one parameter per option.
             _check_url(url)
             result = anyio.run(_load_server, url, api_key, model, load)
         else:
-            config = engine_config(
-                overrides, mode=mode, quantization=quantization, kv_cache_dtype=kv_cache_dtype
-            )
-            result = anyio.run(_load_library, model, device, config, load)
+            config = engine.config(mode=mode)
+            result = anyio.run(_load_library, model, engine.device, config, load)
 
         _print(result, as_json=as_json)
         if result.errors:

@@ -10,17 +10,9 @@ from typing import Annotated
 
 import typer
 
-from aiomlc.cli.options.common import (
-    Debug,
-    Device,
-    KVCacheDtype,
-    Model,
-    NamedModel,
-    Overrides,
-    Quantization,
-    one_model,
-)
-from aiomlc.cli.options.overrides import engine_config
+from aiomlc.cli.options.common import Debug, Model, NamedModel, one_model
+from aiomlc.cli.options.overrides import ModelOptions
+from aiomlc.cli.options.records import takes_options
 from aiomlc.cli.terminal.failures import CommandError, report_failures
 from aiomlc.cli.terminal.status_line import StatusLine
 from aiomlc.errors import ModelNotFoundError
@@ -28,6 +20,7 @@ from aiomlc.errors import ModelNotFoundError
 _QUESTION = "the first argument is the model; give a question with -p"
 
 
+@takes_options
 def chat(  # noqa: PLR0913 - one parameter per option.
     context: typer.Context,
     model: Model = None,
@@ -48,10 +41,7 @@ def chat(  # noqa: PLR0913 - one parameter per option.
     seed: Annotated[
         int | None, typer.Option(help="The seed of the sampler, for reproducible output.")
     ] = None,
-    device: Device = "auto",
-    quantization: Quantization = None,
-    kv_cache_dtype: KVCacheDtype = "auto",
-    overrides: Overrides = "",
+    engine: ModelOptions,
     model_lib: Annotated[
         Path | None, typer.Option(help="A library that `aiomlc compile` has written.")
     ] = None,
@@ -78,13 +68,8 @@ def chat(  # noqa: PLR0913 - one parameter per option.
             model, prompt = None, prompt or "-"
         settings = ChatSettings(
             model=model,
-            device=device,
-            engine=engine_config(
-                overrides,
-                quantization=quantization,
-                kv_cache_dtype=kv_cache_dtype,
-                model_lib=_existing(model_lib),
-            ),
+            device=engine.device,
+            engine=engine.config(model_lib=_existing(model_lib)),
             system=system,
             options={name: value for name, value in options.items() if value is not None},
         )

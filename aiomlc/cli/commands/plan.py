@@ -5,34 +5,23 @@ from __future__ import annotations
 __all__ = ("plan",)
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from aiomlc.cli.options.common import (
-    Debug,
-    Device,
-    KVCacheDtype,
-    Model,
-    NamedModel,
-    Overrides,
-    Preset,
-    Quantization,
-    one_model,
-)
-from aiomlc.cli.options.overrides import engine_config
+from aiomlc.cli.options.common import Debug, Model, NamedModel, Preset, one_model
+from aiomlc.cli.options.overrides import ModelOptions
+from aiomlc.cli.options.records import takes_options
 from aiomlc.cli.terminal.failures import report_failures
 
 
+@takes_options
 def plan(  # noqa: PLR0913 - one parameter per option.
     model: Model = None,
     *,
     named_model: NamedModel = None,
-    device: Device = "auto",
+    engine: ModelOptions,
     mode: Preset = "local",
-    quantization: Quantization = None,
-    kv_cache_dtype: KVCacheDtype = "auto",
-    overrides: Overrides = "",
     max_num_sequence: Annotated[int | None, typer.Option(help="The maximum batch size.")] = None,
     max_total_sequence_length: Annotated[
         int | None, typer.Option(help="The KV cache's capacity in tokens.")
@@ -46,24 +35,21 @@ def plan(  # noqa: PLR0913 - one parameter per option.
     debug: Debug = False,
 ) -> None:
     """Print a model's memory plan without loading the model."""
-    fields: dict[str, Any] = {
-        "mode": mode,
-        "quantization": quantization,
-        "kv_cache_dtype": kv_cache_dtype,
-        "max_num_sequence": max_num_sequence,
-        "max_total_sequence_length": max_total_sequence_length,
-        "max_single_sequence_length": max_single_sequence_length,
-        "gpu_memory_utilization": gpu_memory_utilization,
-    }
     with report_failures(debug=debug):
         # Imported here because the imports would slow down --help.
         from aiomlc.api.engines.planning import plan_memory
 
-        config = engine_config(overrides, **fields)
+        config = engine.config(
+            mode=mode,
+            max_num_sequence=max_num_sequence,
+            max_total_sequence_length=max_total_sequence_length,
+            max_single_sequence_length=max_single_sequence_length,
+            gpu_memory_utilization=gpu_memory_utilization,
+        )
         model = one_model(model, named_model)
         if model is not None:
             _download(model)
-        typer.echo(plan_memory(model, device, mode=mode, engine_config=config))
+        typer.echo(plan_memory(model, engine.device, mode=mode, engine_config=config))
 
 
 def _download(model: str) -> None:

@@ -1,11 +1,13 @@
-"""The option `--overrides`: settings of the engine in one text."""
+"""The options of every command that opens a model; `--overrides` has all settings in one text."""
 
 from __future__ import annotations
 
-__all__ = ("engine_config", "parse_overrides")
+__all__ = ("ModelOptions", "parse_overrides")
 
+from dataclasses import dataclass
 from typing import Any
 
+from aiomlc.cli.options.common import Device, KVCacheDtype, Overrides, Quantization
 from aiomlc.cli.terminal.failures import CommandError
 from aiomlc.config import EngineConfig
 from aiomlc.validation.suggestions import ENGINE_SYNONYMS, suggest
@@ -17,24 +19,34 @@ _OVERRIDES = {
 }
 
 
-def engine_config(overrides: str, **fields: Any) -> EngineConfig:  # noqa: ANN401 - of any type.
-    """Return the configuration with these fields, and those in `--overrides`.
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The options of a model's engine."""
 
-    Raises:
-        CommandError: If a setting in `overrides` is unknown or has no value.
-        BadRequestError: If a value is invalid.
-    """
-    known = EngineConfig.__dataclass_fields__
-    for name, value in parse_overrides(overrides).items():
-        field = _OVERRIDES.get(name, name)
-        if field not in known:
-            hint = suggest(name, known, synonyms=ENGINE_SYNONYMS)
-            hint = hint or f"; known: {', '.join(known)}"
-            raise CommandError(f"--overrides has no setting {name!r}{hint}")
+    device: Device = "auto"
+    quantization: Quantization = None
+    kv_cache_dtype: KVCacheDtype = "auto"
+    overrides: Overrides = ""
 
-        fields[field] = _as_number(value)
+    def config(self, **fields: Any) -> EngineConfig:  # noqa: ANN401 - of any type.
+        """Return the configuration with these options, other fields, and what overrides both.
 
-    return EngineConfig(**fields)
+        Raises:
+            CommandError: If a setting in `--overrides` is unknown or has no value.
+            BadRequestError: If a value is invalid.
+        """
+        fields |= {"quantization": self.quantization, "kv_cache_dtype": self.kv_cache_dtype}
+        known = EngineConfig.__dataclass_fields__
+        for name, value in parse_overrides(self.overrides).items():
+            field = _OVERRIDES.get(name, name)
+            if field not in known:
+                hint = suggest(name, known, synonyms=ENGINE_SYNONYMS)
+                hint = hint or f"; known: {', '.join(known)}"
+                raise CommandError(f"--overrides has no setting {name!r}{hint}")
+
+            fields[field] = _as_number(value)
+
+        return EngineConfig(**fields)
 
 
 def parse_overrides(text: str) -> dict[str, int | str]:

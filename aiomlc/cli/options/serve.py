@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from aiomlc.cli.options.common import Device, KVCacheDtype, Overrides, Preset, Quantization
-from aiomlc.cli.options.overrides import engine_config
+from aiomlc.cli.options.common import Preset
+from aiomlc.cli.options.overrides import ModelOptions
 from aiomlc.cli.terminal.failures import CommandError
 from aiomlc.config import EngineConfig
 
@@ -68,7 +68,7 @@ class ListenOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineOptions:
+class EngineOptions(ModelOptions):
     """The models, and the options of their engines."""
 
     served_model_name: Annotated[str | None, _option("The name of MODEL for clients.")] = None
@@ -80,13 +80,10 @@ class EngineOptions:
     load: Annotated[
         Literal["start", "demand"], _option("Open models at the start, or by a first request.")
     ] = "start"
-    device: Device = "auto"
     mode: Preset = "local"
     model_lib: Annotated[
         str | None, _option("A library that `aiomlc compile` has written.", "Engine")
     ] = None
-    quantization: Quantization = None
-    kv_cache_dtype: KVCacheDtype = "auto"
     additional_models: Annotated[
         list[str] | None, _option("The draft model, for small_draft.", "Engine")
     ] = None
@@ -95,7 +92,6 @@ class EngineOptions:
     ] = "disable"
     prefix_cache_mode: Annotated[str, _option("radix or disable.", "Engine")] = "radix"
     prefill_mode: Annotated[str, _option("hybrid or chunked.", "Engine")] = "hybrid"
-    overrides: Overrides = ""
     enable_tracing: Annotated[
         bool, _option("Record events, for /debug/dump_event_trace.", "Engine")
     ] = False
@@ -123,13 +119,10 @@ class EngineOptions:
             CommandError: If a setting in `--overrides` is unknown or has no value.
             BadRequestError: If a value is invalid.
         """
-        return engine_config(
-            self.overrides,
+        return self.config(
             additional_models=tuple(self.additional_models or ()),
-            kv_cache_dtype=self.kv_cache_dtype,
             prefill_mode=self.prefill_mode,
             prefix_cache_mode=self.prefix_cache_mode,
-            quantization=self.quantization,
             speculative_mode=self.speculative_mode,
         )
 
