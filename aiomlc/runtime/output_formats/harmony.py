@@ -22,7 +22,7 @@ _FUNCTIONS: Final = "functions."
 
 
 class MessageHeader(NamedTuple):
-    """What the header of a message says."""
+    """The kind of a message, as its header says it."""
 
     is_reasoning: bool
     function: str | None  #: The name of the function that is called, if the message is a call.
