@@ -221,7 +221,8 @@ async def test_a_full_queue_delays_requests(tmp_path: Path) -> None:
 async def test_a_request_that_never_fits_in_the_queue_fails_alone(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", [line("large", n=3), line("small")])
     target = tmp_path / "out.jsonl"
-    await run_batch(fake(FakeCore(["Hi!"], max_live=2)), source, target)
+    # Long enough that no sequence ends while the next one is submitted.
+    await run_batch(fake(FakeCore(["Hi!" * 1000], max_live=2)), source, target)
 
     statuses = {name: text["response"]["status_code"] for name, text in answers(target).items()}
     assert statuses == {"large": 429, "small": 200}
