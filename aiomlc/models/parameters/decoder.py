@@ -110,8 +110,15 @@ def _conv_weight(name: str, source: str, width: int, channels: int) -> Parameter
     width]`."""
     order = (1, width, channels, 1)
     size = (width * channels,)
-    # One tensor with three axes, as those that are fused.
-    return Parameter(name, "vector", size, (source,), fused_source=source, fused_row_order=order)
+    return Parameter(
+        name,
+        "vector",
+        size,
+        (source,),
+        row_order=order,
+        fused_source=source,  # One tensor with three axes, as those that are fused.
+        fused_row_order=order,
+    )
 
 
 def _attention(

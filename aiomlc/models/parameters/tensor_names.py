@@ -118,8 +118,8 @@ def hf_name(model_type: str, name: str) -> str:
 
 
 def fused_name(model_type: str, name: str) -> str:
-    """Return the name of the tensor of all experts, which most families have below `mlp`."""
-    return name.replace(".mlp.", ".feed_forward.") if model_type == "lfm2_moe" else name
+    """Return the Hugging Face name of a fused tensor; those of Mixtral are below `mlp`."""
+    return name if model_type == "mixtral" else hf_name(model_type, name)
 
 
 def mlc_name(model_type: str, name: str) -> str:

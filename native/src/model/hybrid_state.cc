@@ -28,7 +28,9 @@ HybridState::HybridState(const ModelShape& shape, const ffi::Function& create_ca
     : pages_(shape, create_cache, huge_pages),
       slots_(shape.num_slots, shape.checkpoint_interval),
       memory_(Allocate(shape)),
-      pool_(pool) {}
+      pool_(pool) {
+  huge_pages->Request(memory_.slot(0), static_cast<size_t>(shape.num_slots) * memory_.slot_bytes());
+}
 
 Resources HybridState::total() const {
   Resources total = pages_.total();
