@@ -102,6 +102,11 @@ class ShortConvConfig:
         """The floats that a sequence keeps."""
         return (self.width - 1) * self.channels
 
+    @property
+    def input_size(self) -> int:
+        """The floats of a token that the state is computed from."""
+        return 3 * self.channels
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedDeltaConfig:
@@ -134,6 +139,11 @@ class GatedDeltaConfig:
     def state_size(self) -> int:
         """The floats that a sequence keeps."""
         return (self.width - 1) * self.channels + self.key_dim * self.num_values
+
+    @property
+    def input_size(self) -> int:
+        """The floats of a token that the state is computed from."""
+        return self.channels + self.num_values + 2 * self.num_value_heads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,7 @@ class ModelMemory:
     chunk_bytes_per_token: int  #: Workspace of the KV cache, per token of a prefill chunk.
     step_bytes_per_token: int  #: Estimated peak of the activations, per token of a step.
     slot_bytes: int = 0  #: Size of the recurrent states after some tokens; 0 without such layers.
+    recorded_bytes_per_token: int = 0  #: What recurrent layers keep of a draft, to undo others.
     logits_per_row: int = 1  #: Copies of a row's logits that exist at once.
 
 
@@ -130,7 +131,9 @@ class MemoryPlan:
     @property
     def temporary_bytes(self) -> int:
         """Estimated bytes of the KV caches' workspace and of the activations of a step."""
-        return _temporary_bytes(self.models, _sizes_of(self.limits))
+        return _temporary_bytes(
+            self.models, _sizes_of(self.limits), is_speculative=self.is_speculative
+        )
 
     @property
     def logits_bytes(self) -> int:
@@ -247,7 +250,7 @@ def plan_models(
     sizes = step_sizes(config, mode=mode, context_window=models[0].context_window)
     fixed = (
         sum(model.weight_bytes for model in models)
-        + _temporary_bytes(models, sizes)
+        + _temporary_bytes(models, sizes, is_speculative=is_speculative)
         + _logits_bytes(models, sizes, is_speculative=is_speculative)
     )
     kv_bytes = sum(model.kv_bytes_per_token for model in models)
@@ -277,8 +280,12 @@ def plan_models(
         raise InsufficientMemoryError(f"{error}\n{full_plan}", plan=full_plan) from None
 
 
-def _temporary_bytes(models: Sequence[ModelMemory], sizes: StepSizes) -> int:
+def _temporary_bytes(
+    models: Sequence[ModelMemory], sizes: StepSizes, *, is_speculative: bool
+) -> int:
     chunks = sum(model.chunk_bytes_per_token for model in models) * sizes.prefill_chunk_size
+    if is_speculative:
+        chunks += models[0].recorded_bytes_per_token * sizes.step_token_budget
     # The models run one after the other.
     return chunks + max(model.step_bytes_per_token for model in models) * sizes.step_token_budget
 
@@ -314,6 +321,7 @@ def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) ->
         weight_bytes=packed_file_bytes(p.stored_as(backend.layout_family) for p in facts.packed),
         kv_bytes_per_token=2 * heads * cache.row_bytes(shape.head_dim),
         slot_bytes=slot_bytes([mixer.state_size for mixer in config.recurrent]),
+        recorded_bytes_per_token=4 * sum(mixer.input_size for mixer in config.recurrent),
         chunk_bytes_per_token=extra.chunk,
         step_bytes_per_token=extra.step,
     )
