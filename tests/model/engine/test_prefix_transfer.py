@@ -30,7 +30,7 @@ from aiomlc import (
 from aiomlc.config import KVCacheType
 from aiomlc.testing import Faults, faulty_loader
 from tests.model.conftest import OpenTiny
-from tests.model.tiny_models import TINY_CONFIGS
+from tests.model.tiny_models import FORKED_ANYWHERE
 
 Directory = Callable[[str], Path]
 
@@ -45,7 +45,7 @@ CONFIG = EngineConfig(
 
 
 # The caches are in float32, float16 and int8.
-@pytest.mark.parametrize("architecture", TINY_CONFIGS)
+@pytest.mark.parametrize("architecture", FORKED_ANYWHERE)
 @pytest.mark.parametrize(
     ("quantization", "kv_cache_dtype"),
     [("q0f32", "auto"), ("q4f16_1", "auto"), ("q4f16_1", "int8")],

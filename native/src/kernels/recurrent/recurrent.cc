@@ -43,7 +43,8 @@ void ShortConv(ThreadPool& pool, const ShortConvCall& call, std::span<const Stat
   const int64_t parts = (call.channels + kChannels - 1) / kChannels;
   pool.Run(static_cast<int>(static_cast<int64_t>(chains.size()) * parts), [&](int task) {
     const int64_t begin = task % parts * kChannels;
-    kernels.short_conv(call, chains[static_cast<size_t>(task / parts)], offset, begin,
+    const StateChain& chain = chains[static_cast<size_t>(task / parts)];
+    kernels.short_conv(call, chain.data(), chain.size(), offset, begin,
                        std::min(begin + kChannels, call.channels));
   });
 }
@@ -55,8 +56,8 @@ void GatedDelta(ThreadPool& pool, const GatedDeltaCall& call, std::span<const St
   pool.Run(static_cast<int>(static_cast<int64_t>(chains.size()) * heads), [&](int task) {
     thread_local std::vector<float> scratch;
     scratch.resize(std::max(scratch.size(), static_cast<size_t>(GatedDeltaScratch(call))));
-    kernels.gated_delta(call, chains[static_cast<size_t>(task / heads)], offset, task % heads,
-                        scratch.data());
+    const StateChain& chain = chains[static_cast<size_t>(task / heads)];
+    kernels.gated_delta(call, chain.data(), chain.size(), offset, task % heads, scratch.data());
   });
 }
 

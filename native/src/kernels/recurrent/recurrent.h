@@ -28,8 +28,12 @@ struct StateRun {
 /*! \brief The runs of one sequence in one pass: each begins with the state after the one before. */
 using StateChain = std::vector<StateRun>;
 
+// The functions below are always inlined, because files of instruction-set tiers call them, too.
+
 /*! \return The floats of the last `width - 1` inputs of a convolution. */
-constexpr int64_t ConvStateSize(int64_t width, int64_t channels) { return (width - 1) * channels; }
+[[gnu::always_inline]] constexpr int64_t ConvStateSize(int64_t width, int64_t channels) {
+  return (width - 1) * channels;
+}
 
 /*! \brief The arguments of `ShortConv`. */
 struct ShortConvCall {
@@ -72,15 +76,19 @@ struct GatedDeltaCall {
   /*! \brief Whether value heads h and h + num_key_heads, and not h and h + 1, share a key head. */
   bool is_tiled = false;
 
-  int64_t ratio() const { return num_value_heads / num_key_heads; }
+  [[gnu::always_inline]] int64_t ratio() const { return num_value_heads / num_key_heads; }
   /*! \return The `index`-th value head of a key head. */
-  int64_t ValueHead(int64_t key_head, int64_t index) const {
+  [[gnu::always_inline]] int64_t ValueHead(int64_t key_head, int64_t index) const {
     return is_tiled ? index * num_key_heads + key_head : key_head * ratio() + index;
   }
-  int64_t num_values() const { return num_value_heads * value_dim; }
-  int64_t channels() const { return 2 * num_key_heads * key_dim + num_values(); }
-  int64_t row_size() const { return channels() + num_values(); }
-  int64_t state_size() const { return ConvStateSize(width, channels()) + key_dim * num_values(); }
+  [[gnu::always_inline]] int64_t num_values() const { return num_value_heads * value_dim; }
+  [[gnu::always_inline]] int64_t channels() const {
+    return 2 * num_key_heads * key_dim + num_values();
+  }
+  [[gnu::always_inline]] int64_t row_size() const { return channels() + num_values(); }
+  [[gnu::always_inline]] int64_t state_size() const {
+    return ConvStateSize(width, channels()) + key_dim * num_values();
+  }
 };
 
 /*!

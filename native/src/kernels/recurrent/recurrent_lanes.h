@@ -5,8 +5,7 @@
 #ifndef AIOMLC_KERNELS_RECURRENT_RECURRENT_LANES_H_
 #define AIOMLC_KERNELS_RECURRENT_RECURRENT_LANES_H_
 
-#include <algorithm>
-#include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/recurrent/recurrent.h"
@@ -17,14 +16,14 @@ namespace aiomlc {
 /*! \brief The kernels of one instruction-set tier. */
 struct RecurrentKernels {
   /*! \brief `ShortConv` of the channels [begin, end) of one sequence. */
-  void (*short_conv)(const ShortConvCall& call, const StateChain& chain, int64_t offset,
-                     int64_t begin, int64_t end);
+  void (*short_conv)(const ShortConvCall& call, const StateRun* runs, size_t num_runs,
+                     int64_t offset, int64_t begin, int64_t end);
   /*!
    * \brief `GatedDelta` of one key head, and of its value heads, of one sequence.
    * \param scratch float32[GatedDeltaScratch(call)].
    */
-  void (*gated_delta)(const GatedDeltaCall& call, const StateChain& chain, int64_t offset,
-                      int64_t key_head, float* scratch);
+  void (*gated_delta)(const GatedDeltaCall& call, const StateRun* runs, size_t num_runs,
+                      int64_t offset, int64_t key_head, float* scratch);
 };
 
 RecurrentKernels PortableRecurrentKernels();
@@ -67,12 +66,14 @@ class Recurrent {
     }
   }
 
+  static int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
   /*! \brief Call `function(first, count)` for every vector of [begin, end); the last may be
    * shorter. */
   template <typename Function>
   static void ForVectors(int64_t begin, int64_t end, Function function) {
     for (int64_t i = begin; i < end; i += kWidth) {
-      function(i, static_cast<int>(std::min<int64_t>(end - i, kWidth)));
+      function(i, static_cast<int>(Smaller(end - i, kWidth)));
     }
   }
 
@@ -110,10 +111,11 @@ class Recurrent {
     }
   }
 
-  static void ShortConvPart(const ShortConvCall& call, const StateChain& chain, int64_t offset,
-                            int64_t begin, int64_t end) {
+  static void ShortConvPart(const ShortConvCall& call, const StateRun* runs, size_t num_runs,
+                            int64_t offset, int64_t begin, int64_t end) {
     const int64_t size = call.channels;
-    for (const StateRun& run : chain) {
+    for (size_t n = 0; n < num_runs; ++n) {
+      const StateRun& run = runs[n];
       const float* const inputs = call.inputs + run.begin * 3 * size;
       ForVectors(begin, end, [&](int64_t channel, int count) {
         const float* const tail = run.source == nullptr ? nullptr : run.source + offset + channel;
@@ -158,12 +160,13 @@ class Recurrent {
     float* betas;         //!< [rows, ratio]
   };
 
-  static void GatedDeltaPart(const GatedDeltaCall& call, const StateChain& chain, int64_t offset,
-                             int64_t key_head, float* memory) {
+  static void GatedDeltaPart(const GatedDeltaCall& call, const StateRun* runs, size_t num_runs,
+                             int64_t offset, int64_t key_head, float* memory) {
     const Scratch scratch(call, memory);
-    for (const StateRun& run : chain) {
+    for (size_t n = 0; n < num_runs; ++n) {
+      const StateRun& run = runs[n];
       for (int64_t row = 0; row < run.count; row += kRecurrentRows) {
-        const int64_t rows = std::min(kRecurrentRows, run.count - row);
+        const int64_t rows = Smaller(kRecurrentRows, run.count - row);
         ConvolveHeads(call, run, row, rows, offset, key_head, scratch);
         NormalizeHeads(call, rows, scratch);
         ComputeGates(call, run.begin + row, rows, key_head, scratch);
@@ -274,10 +277,11 @@ class Recurrent {
       for (int64_t i = 0; i < scratch.ratio; ++i) {
         const int64_t head = call.ValueHead(key_head, i);
         const float x = gates[heads + head] + call.dt_bias[head];
-        const float softplus = x > 20.0f ? x : std::log1p(std::exp(x));
-        const float rate = call.has_log_rates ? -std::exp(call.rates[head]) : call.rates[head];
-        scratch.decays[row * scratch.ratio + i] = std::exp(rate * softplus);
-        scratch.betas[row * scratch.ratio + i] = 1.0f / (1.0f + std::exp(-gates[head]));
+        const float softplus = x > 20.0f ? x : __builtin_log1pf(__builtin_expf(x));
+        const float rate =
+            call.has_log_rates ? -__builtin_expf(call.rates[head]) : call.rates[head];
+        scratch.decays[row * scratch.ratio + i] = __builtin_expf(rate * softplus);
+        scratch.betas[row * scratch.ratio + i] = 1.0f / (1.0f + __builtin_expf(-gates[head]));
       }
     }
   }
@@ -293,7 +297,7 @@ class Recurrent {
                                 : run.source == nullptr ? nullptr
                                                         : run.source + matrix;
     for (int64_t column = 0; column < call.value_dim; column += kStateColumns) {
-      const int64_t columns = std::min(kStateColumns, call.value_dim - column);
+      const int64_t columns = Smaller(kStateColumns, call.value_dim - column);
       const int64_t block = column * call.key_dim;
       const float* const from = source == nullptr ? nullptr : source + block;
       const Block part{columns, column, index, rows};

@@ -60,7 +60,7 @@ def test_prometheus_parses_the_type_and_help_of_every_metric(
 ) -> None:
     families = parse_families(prometheus_text(statistics))
 
-    assert len(families) == 36
+    assert len(families) == 38
     for name, family in families.items():
         assert name.startswith("aiomlc_")
         assert family.type in {"counter", "gauge", "histogram", "summary"}
@@ -107,7 +107,7 @@ def test_a_registry_has_the_metrics_of_several_engines() -> None:
     registry.register(EngineCollector({"a": lambda: next(read), "b": lambda: IDLE}, prefix="x_"))
 
     families = parse_families(generate_latest(registry).decode())
-    assert len(families) == 36
+    assert len(families) == 38
     assert value(families["x_completion_tokens"], "x_completion_tokens_total", model_name="a") == 41
     assert value(families["x_completion_tokens"], "x_completion_tokens_total", model_name="b") == 0
 
