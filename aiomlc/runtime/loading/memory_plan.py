@@ -48,7 +48,7 @@ class ModelMemory:
     chunk_bytes_per_token: int  #: Workspace of the KV cache, per token of a prefill chunk.
     step_bytes_per_token: int  #: Estimated peak of the activations, per token of a step.
     slot_bytes: int = 0  #: Size of the recurrent states after some tokens; 0 without such layers.
-    recorded_bytes_per_token: int = 0  #: What recurrent layers keep of a draft, to undo others.
+    recorded_bytes_per_token: int = 0  #: Inputs of recurrent layers, kept to undo drafts.
     logits_per_row: int = 1  #: Copies of a row's logits that exist at once.
 
 
