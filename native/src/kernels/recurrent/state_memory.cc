@@ -96,6 +96,7 @@ void StateMemory::Replay(int64_t sequence_id, const StateRun& run) const {
           if constexpr (!std::is_same_v<decltype(call), std::monostate>) {
             int64_t row_size = 0;
             for (const auto& [rows, size] : StateInputs(&call)) row_size += size;
+            if (row_size == 0) return;
             const auto count = static_cast<int64_t>(inputs[layer].size()) / row_size;
             const float* next = inputs[layer].data();
             for (const auto& [rows, size] : StateInputs(&call)) {
