@@ -187,12 +187,15 @@ async def test_choices_fork_the_state_of_the_prompt(open_engine: OpenEngine, fam
 
 @families
 async def test_preempted_sequences_change_no_token(open_engine: OpenEngine, family: str) -> None:
-    requests = [_request(f"{i} is a number.", max_tokens=100) for i in range(6)]
-    alone = await _texts_alone(open_engine, family, requests)
+    # Choices begin together, so that they do not fit together, however slow the event loop is.
+    options = {"n": 6, "temperature": 1.0, "seed": 3, "ignore_eos": True}
+    request = _request("Say something.", max_tokens=150, **options)
+    async with open_engine(family, max_num_sequence=1, prefix_cache_mode="disable") as engine:
+        alone, _ = await _complete(engine, request)
 
     small = {"max_total_sequence_length": 400, "max_single_sequence_length": 200}
     async with open_engine(family, **small, prefix_cache_mode="disable") as engine:
-        answers = [texts for texts, _ in await _complete_all(engine, requests)]
+        answers, _ = await _complete(engine, request)
         statistics = engine.statistics()
         _check_all_free(engine)
 
