@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -71,6 +72,13 @@ def pack(origin: Path, key: str | None = None) -> Entry:
             return publish(staged, key or origin.name, info, lambda: None)
 
     return anyio.run(main)
+
+
+def pack_unused(origin: Path) -> Path:
+    """Publish packed weights that nothing uses; return their path."""
+    path = pack(origin).path
+    gc.collect()  # The task of the event loop may still refer to the entry, and so to its lease.
+    return path
 
 
 def run(*arguments: str) -> Result:
@@ -157,7 +165,7 @@ def test_nothing_at_all_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_packed_weights_of_a_repository_that_is_gone_are_removed(cache: Path) -> None:
-    packed = pack(snapshot(cache, "ada/llama")).path
+    packed = pack_unused(snapshot(cache, "ada/llama"))
     shutil.rmtree(cache / "models--ada--llama")
 
     result = run("rm", "ada/llama", "--yes")
@@ -167,7 +175,7 @@ def test_packed_weights_of_a_repository_that_is_gone_are_removed(cache: Path) ->
 
 
 def test_a_repository_is_removed_with_its_packed_weights(cache: Path, tmp_path: Path) -> None:
-    own, other = pack(snapshot(cache, "ada/llama")).path, pack(tmp_path / "local").path
+    own, other = pack_unused(snapshot(cache, "ada/llama")), pack_unused(tmp_path / "local")
 
     result = run("rm", "ada/llama", "--yes")
 
@@ -191,7 +199,7 @@ def test_packed_weights_in_use_are_kept(cache: Path) -> None:
 def test_of_a_directory_only_the_packed_weights_are_removed(tmp_path: Path) -> None:
     directory = tmp_path / "local"
     directory.mkdir()
-    path = pack(directory).path
+    path = pack_unused(directory)
 
     removal = anyio.run(remove_model, directory)
 
@@ -202,7 +210,7 @@ def test_of_a_directory_only_the_packed_weights_are_removed(tmp_path: Path) -> N
 def test_the_packed_weights_of_directories_below_are_kept(tmp_path: Path) -> None:
     directory = tmp_path / "all" / "local"
     directory.mkdir(parents=True)
-    path = pack(directory).path
+    path = pack_unused(directory)
 
     with pytest.raises(ModelNotFoundError, match=r"nothing of .* is in a cache"):
         anyio.run(remove_model, tmp_path / "all")
