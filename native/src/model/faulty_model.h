@@ -43,6 +43,9 @@ class FaultyState final : public SequenceState {
   int64_t Checkpoint(int64_t sequence_id, int64_t num_tokens) const final {
     return state_->Checkpoint(sequence_id, num_tokens);
   }
+  void Keep(int64_t sequence_id, int64_t num_tokens, Mark mark) final {
+    state_->Keep(sequence_id, num_tokens, mark);
+  }
   void Add(int64_t sequence_id) final { state_->Add(sequence_id); }
   void Fork(int64_t source_id, int64_t sequence_id, int64_t num_tokens) final {
     state_->Fork(source_id, sequence_id, num_tokens);

@@ -39,6 +39,7 @@ class PagedKVState final : public ModelState {
   int64_t granularity() const final { return 1; }
   int64_t sharing_granularity() const final;
   int64_t Checkpoint(int64_t /*sequence_id*/, int64_t num_tokens) const final { return num_tokens; }
+  void Keep(int64_t /*sequence_id*/, int64_t /*num_tokens*/, Mark /*mark*/) final {}
 
   void Add(int64_t sequence_id) final;
   void Fork(int64_t source_id, int64_t sequence_id, int64_t num_tokens) final;

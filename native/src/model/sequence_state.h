@@ -61,7 +61,7 @@ class SequenceState {
    * computed; an unknown id has no effect. The last one counts of each mark, so another
    * checkpoint may be dropped. A state with a checkpoint after each token has nothing to do.
    */
-  virtual void Keep(int64_t /*sequence_id*/, int64_t /*num_tokens*/, Mark /*mark*/) {}
+  virtual void Keep(int64_t sequence_id, int64_t num_tokens, Mark mark) = 0;
 
   /*! \brief Create an empty sequence. */
   virtual void Add(int64_t sequence_id) = 0;

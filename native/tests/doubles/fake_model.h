@@ -70,6 +70,7 @@ class FakeModel final : public Model, public SequenceState {
   int64_t granularity() const final { return 1; }
   int64_t sharing_granularity() const final { return sizes_.page_size; }
   int64_t Checkpoint(int64_t /*sequence_id*/, int64_t num_tokens) const final { return num_tokens; }
+  void Keep(int64_t /*sequence_id*/, int64_t /*num_tokens*/, Mark /*mark*/) final {}
   /*! \brief The keys and values of a token are its id, those of an embedded row its hash. */
   size_t ExportBytes(int64_t begin, int64_t end) const final {
     return static_cast<size_t>(end - begin) * sizeof(int32_t);

@@ -66,6 +66,7 @@ class RecurrentModel final : public Model, public SequenceState {
     const int64_t length = sequences_.at(id).length;
     return num_tokens >= length ? length : num_tokens - num_tokens % sizes_.interval;
   }
+  void Keep(int64_t /*id*/, int64_t /*num_tokens*/, Mark /*mark*/) final {}
 
   void Add(int64_t id) final {
     Check(sequences_.try_emplace(id).second, "a sequence is added twice");

@@ -175,7 +175,7 @@ class Recurrent {
         }
         if (call.out != nullptr) WriteOutputs(call, run.begin + row, rows, key_head, scratch);
       }
-      KeepTails(call, run, offset, key_head);
+      KeepTails(call, run, offset, key_head, scratch);
     }
   }
 
@@ -224,11 +224,10 @@ class Recurrent {
   }
 
   static void KeepTails(const GatedDeltaCall& call, const StateRun& run, int64_t offset,
-                        int64_t key_head) {
+                        int64_t key_head, const Scratch& scratch) {
     const int64_t stride = call.channels();
     const float* const inputs = call.inputs + run.begin * call.row_size();
-    const Scratch unused(call, nullptr);
-    ForParts(call, key_head, unused,
+    ForParts(call, key_head, scratch,
              [&](int64_t first, int64_t size, float* /*target*/, int64_t /*stride*/) {
                ForVectors(first, first + size, [&](int64_t channel, int count) {
                  const float* const tail =
