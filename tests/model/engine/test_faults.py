@@ -321,15 +321,13 @@ async def test_kv_cache_allocation_failure_is_raised_while_loading(make_engine: 
 
 def test_faults_apply_to_the_sync_engine(model_cache: Path, tiny_directory: Directory) -> None:
     loader: Loader = faulty_loader(None, Faults(fail_at_pass=2))
-    request: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
-    engine = MLCEngine(tiny_directory("llama"), loader=loader)
-    engine.chat.completions.create(**request, max_tokens=3)
-    engine.reload()
+    request: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}], "min_tokens": 3}
+    with MLCEngine(tiny_directory("llama"), loader=loader) as engine:
+        engine.chat.completions.create(**request, max_tokens=3)
+        engine.reload()
 
-    with pytest.raises(EngineDeadError, match="injected fault"):
-        engine.chat.completions.create(**request)
-
-    engine.terminate()
+        with pytest.raises(EngineDeadError, match="injected fault"):
+            engine.chat.completions.create(**request)
 
 
 async def test_draft_model_allocation_failure_is_raised_while_loading(
