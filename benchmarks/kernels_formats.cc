@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/linear/format/pack.h"
 #include "kernels/linear/linear.h"
 #include "platform/float_types.h"
 #include "platform/isa.h"

@@ -14,6 +14,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/linear/format/pack.h"
 #include "kernels/linear/linear.h"
 #include "platform/cpu_info.h"
 #include "platform/isa.h"

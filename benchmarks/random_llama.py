@@ -5,7 +5,7 @@ Speed does not depend on the values of the weights, so no download is needed.
 
 from __future__ import annotations
 
-__all__ = ("LLAMA_1B", "MIXTURE", "TINY", "Shape", "make_gguf", "make_model")
+__all__ = ("LLAMA_1B", "MIXTURE", "TINY", "Shape", "make_gguf", "make_model", "make_tokenizer")
 
 import json
 import subprocess
@@ -60,7 +60,7 @@ def make_model(directory: Path, shape: Shape = LLAMA_1B) -> None:
     torch.manual_seed(0)
     network = AutoModelForCausalLM.from_config(_config(shape), dtype=torch.bfloat16)
     network.save_pretrained(directory)
-    _make_tokenizer(directory, shape.vocabulary)
+    make_tokenizer(directory, shape.vocabulary)
 
 
 def _config(shape: Shape) -> Any:  # noqa: ANN401 - transformers is untyped.
@@ -116,7 +116,8 @@ def make_gguf(model: Path, source: Path, binaries: Path, kind: str) -> Path:
     return quantized
 
 
-def _make_tokenizer(directory: Path, vocabulary: int) -> None:
+def make_tokenizer(directory: Path, vocabulary: int) -> None:
+    """Write `tokenizer.json` and `tokenizer_config.json`, trained on Python's own sources."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

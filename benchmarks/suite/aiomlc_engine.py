@@ -138,6 +138,7 @@ async def _complete(overlap: _Overlap, content: str, tokens: int) -> int:
         stream_options={"include_usage": True},
         max_tokens=tokens,
         temperature=0,
+        ignore_eos=True,
     )
     started = False
     async with stream:

@@ -107,11 +107,12 @@ template <int kBits, typename Words>
       const auto plane = LoadCodes<Words>(planes);
 #pragma GCC unroll 4
       for (int f = 0; f < 4; ++f) {
-        const Words field = (plane >> (2 * f)) & (3 * kEveryByte);
         if constexpr ((kBits & 4) != 0) {
-          codes[4 * j + f] |= field << 4;
+          // One shift puts the field above the other bits.
+          const Words field = f < 2 ? plane << (4 - 2 * f) : plane >> (2 * f - 4);
+          codes[4 * j + f] |= field & (48 * kEveryByte);
         } else {
-          codes[4 * j + f] = field;
+          codes[4 * j + f] = (plane >> (2 * f)) & (3 * kEveryByte);
         }
       }
     }
@@ -120,7 +121,10 @@ template <int kBits, typename Words>
     constexpr int kShift = (kBits & 4) != 0 ? 4 : 2;
     const auto plane = LoadCodes<Words>(planes);
 #pragma GCC unroll 8
-    for (int f = 0; f < kQuads; ++f) codes[f] |= ((plane >> f) & kEveryByte) << kShift;
+    for (int f = 0; f < kQuads; ++f) {
+      const Words bit = f < kShift ? plane << (kShift - f) : plane >> (f - kShift);
+      codes[f] |= bit & (kEveryByte << kShift);
+    }
   }
 }
 
@@ -204,13 +208,14 @@ class ChunkReader {
   using Vector = typename Lanes::Vector;
 
   /*! \param block The first block of a tile of the format. */
-  ChunkReader(const GroupedTile& tile, const uint8_t* block) : tile_(tile), block_(block) {}
+  ChunkReader(const GroupedTile& tile, const uint8_t* block)
+      : tile_(tile), block_(block), stride_(tile.block_bytes / tile.block_chunks) {}
 
   /*! \brief Unpack the next `count` chunks. \tparam kDistance Of prefetches in bytes; may be 0. */
   template <int kDistance>
   void Unpack(int count, UnpackedChunk<kParts>* result) {
     for (int c = 0; c < count; ++c, ++result, Next()) {
-      if constexpr (kDistance > 0) PrefetchCodes(codes() + kDistance);
+      if constexpr (kDistance > 0) PrefetchAt(kDistance);
       UnpackValues(codes(), result->quads);
       UnpackNumbers(*result);
       if constexpr (Dot::kIsBiased) Dot::SetOffsets(*result);
@@ -256,10 +261,15 @@ class ChunkReader {
   }
 
   /*! \brief Prefetch about what is needed to unpack a chunk. \param ahead The chunks before it. */
-  void Prefetch(int ahead) const { PrefetchCodes(codes() + ahead * tile_.chunk_bytes); }
+  void Prefetch(int ahead) const { PrefetchAt(ahead * stride_); }
 
-  void PrefetchCodes(const uint8_t* codes) const {
-    for (int at = 0; at < tile_.chunk_bytes; at += kQuadBytes) __builtin_prefetch(codes + at);
+  /*!
+   * \brief Prefetch an equal share of a block for each of its chunks.
+   * \param distance From the chunk in bytes.
+   */
+  [[gnu::always_inline]] void PrefetchAt(int distance) const {
+    const uint8_t* share = block_ + chunk_ * stride_ + distance;
+    for (int at = 0; at < stride_; at += kQuadBytes) __builtin_prefetch(share + at);
   }
 
  private:
@@ -295,6 +305,7 @@ class ChunkReader {
 
   const GroupedTile& tile_;
   const uint8_t* block_;
+  int stride_;     // The bytes of a block per chunk, numbers included.
   int chunk_ = 0;  // In the block.
 };
 

@@ -70,7 +70,7 @@ struct Avx2NibbleRows {
     for (int64_t chunk = 0; chunk < chunks; ++chunk, x += at.height, reader.Next()) {
       const int64_t copy = chunk % kSignedChunks;
       if (copy == 0) CopyValues<kRows>(x, at.height, chunks - chunk, values);
-      reader.PrefetchCodes(reader.codes() + kPrefetchDistance);
+      reader.PrefetchAt(kPrefetchDistance);
       __m256i pairs[kRows][2];
       MultiplyNibbles<kRows>(
           reader.codes(), [&](int r) __attribute__((always_inline)) { return values[copy][r]; },
@@ -145,7 +145,7 @@ struct Avx2FewRows {
         }
       }
       const SignedGroup<kParts>* groups = signed_x[copy];
-      reader.PrefetchCodes(reader.codes() + kPrefetchDistance);
+      reader.PrefetchAt(kPrefetchDistance);
       __m256i dots[kParts][kRows][2];
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
