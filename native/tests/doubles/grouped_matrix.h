@@ -19,11 +19,11 @@ namespace aiomlc {
 
 /*! \brief The formats that sources of weights have, and others with odd fields. */
 inline constexpr const char* kGroupedFormats[] = {
-    "u4g32f16z8",  "u4g32f16m",    "u5g32f16z16",  "u5g32f16m", "u8g32f16z128", "u4g32k8m",
-    "u5g32k8m",    "u6g16k8sz32",  "u3g16k8sz4",   "u2g16k8m",  "e2m1g32bf16",  "e2m1g32f32",
-    "iq4nlg32f16", "u4g32f32z7",   "u4g32bf16z7",  "u3g8f16z3", "u4g32f16zp",   "u4g64f16zp",
-    "u4g128f16zp", "u4g256bf16zp", "u8g128f16zp",  "u8g32f32m", "u2g64f16z1",   "u6g8f32zp",
-    "u5g64bf16m",  "u3g128f32m",   "u8g8bf16z128", "u4g16bf16m"};
+    "u4g32f16z8",  "u4g32f16m",    "u5g32f16z16",  "u5g32f16m",  "u8g32f16z128", "u4g32k8m",
+    "u5g32k8m",    "u6g16k8sz32",  "u3g16k8sz4",   "u2g16k8m",   "e2m1g32bf16",  "e2m1g32f32",
+    "iq4nlg32f16", "u4g32f32z7",   "u4g32bf16z7",  "u3g8f16z3",  "u4g32f16zp",   "u4g64f16zp",
+    "u4g128f16zp", "u4g256bf16zp", "u8g128f16zp",  "u8g32f32m",  "u2g64f16z1",   "u6g8f32zp",
+    "u5g64bf16m",  "u3g128f32m",   "u8g8bf16z128", "u4g16bf16m", "e2m1g16bf16"};
 
 /*! \brief A matrix in a grouped format, with random codes, scales and zeros. */
 class GroupedMatrix {
