@@ -121,8 +121,11 @@ struct Avx2NibbleRows {
   }
 };
 
-/*! \brief Multiplies at most kMaxRows rows of a panel by one tile. \tparam kBits Of a code. */
-template <int kBits, int kParts, bool kSubtracts>
+/*!
+ * \brief Multiplies at most kMaxRows rows of a panel by one tile.
+ * \tparam kBits Of a code. \tparam kLooksUp Whether codes are indices of signed values.
+ */
+template <int kBits, int kParts, bool kSubtracts, bool kLooksUp = false>
 struct Avx2FewRows {
   using Lanes = Avx2Lanes;
   using Words = Codes<32>::Words;
@@ -151,6 +154,7 @@ struct Avx2FewRows {
       for (int half = 0; half < 2; ++half) {
         Words codes[kQuads];
         ReadCodes<kBits>(reader.codes() + 32 * half, codes);
+        if constexpr (kLooksUp) LookUp(block.tile.code, codes);
 #pragma GCC unroll 4
         for (int part = 0; part < kParts; ++part) {
           const __m256i zeros = Zeros(block.tile, reader, part, half);
@@ -158,7 +162,7 @@ struct Avx2FewRows {
           for (int r = 0; r < kRows; ++r) {
             __m256i& dot = dots[part][r][half];
             dot = DotOf(codes, part, groups[r].values);
-            if constexpr (kBits == 8) continue;  // The zero is in the minimum.
+            if constexpr (kIsSigned) continue;  // The zero is in the minimum, or there is none.
             const __m256i sum = _mm256_set1_epi32(groups[r].sums[part]);
             dot = _mm256_sub_epi32(dot, _mm256_mullo_epi32(zeros, sum));
           }
@@ -181,6 +185,8 @@ struct Avx2FewRows {
 
  private:
   static constexpr int kPartQuads = kQuads / kParts;
+  // Whether products are of signed values, which are too large to be added as 16 bits.
+  static constexpr bool kIsSigned = kBits == 8 || kLooksUp;
   // The quads whose pairs of products, with activations of at most 127, are added as 16 bits.
   static constexpr int kPairQuads = kBits <= 4 ? 8 : kBits == 5 ? 4 : 2;
   static_assert(kBits == 8 || kPairQuads * 2 * 127 * ((1 << kBits) - 1) < 1 << 15);
@@ -191,6 +197,18 @@ struct Avx2FewRows {
     if (tile.zero != ZeroType::kPoints) return _mm256_set1_epi32(tile.constant);
     return _mm256_cvtepu8_epi32(
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(reader.zeros(part) + 8 * half)));
+  }
+
+  /*! \brief Replace codes by their values. */
+  [[gnu::always_inline]] static void LookUp(CodeType code, Words (&codes)[kQuads]) {
+    const int8_t* values = code == CodeType::kE2M1 ? kE2M1Values : kIQ4NLValues;
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values)));
+#pragma GCC unroll 8
+    for (Words& quad : codes) {
+      quad = reinterpret_cast<Words>(
+          _mm256_shuffle_epi8(table, reinterpret_cast<const __m256i&>(quad)));
+    }
   }
 
   /*! \return The dot products of 8 outputs; of codes of 8 bits, with the codes minus 128. */
@@ -204,8 +222,8 @@ struct Avx2FewRows {
     for (int i = 0; i < kPartQuads; ++i) {
       const auto quad = reinterpret_cast<const __m256i&>(codes[part * kPartQuads + i]);
       const __m256i four = BroadcastFour(x + 4 * (part * kPartQuads + i));
-      if constexpr (kBits == 8) {
-        const __m256i value = _mm256_xor_si256(quad, bias);
+      if constexpr (kIsSigned) {
+        const __m256i value = kLooksUp ? quad : _mm256_xor_si256(quad, bias);
         const __m256i products =
             _mm256_maddubs_epi16(_mm256_abs_epi8(value), _mm256_sign_epi8(four, value));
         dot = _mm256_add_epi32(dot, _mm256_madd_epi16(products, ones));
@@ -269,6 +287,9 @@ constexpr int64_t kNibbleRows = 16;
 struct Avx2FewRowsKernel {
   template <int kParts, bool kSubtracts>
   static void Run(const LinearBlock& block) {
+    if (block.tile.code != CodeType::kUnsigned) {
+      return MultiplyRows<Avx2FewRows<4, kParts, kSubtracts, true>>(block);
+    }
     if constexpr (kParts == 1) {
       if (block.tile.bits == 4) return MultiplyRows<Avx2NibbleRows<kSubtracts>>(block);
     }
@@ -279,11 +300,9 @@ struct Avx2FewRowsKernel {
 }  // namespace
 
 bool FewGroupedRowsAvx2(const LinearBlock& block) {
-  const bool is_nibble = block.tile.bits == 4 && block.tile.parts == 1;
-  const int64_t rows = block.row_end - block.row_begin;
-  if (block.tile.code != CodeType::kUnsigned || rows > (is_nibble ? kNibbleRows : kFewRows)) {
-    return false;
-  }
+  const GroupedTile& tile = block.tile;
+  const bool is_nibble = tile.code == CodeType::kUnsigned && tile.bits == 4 && tile.parts == 1;
+  if (block.row_end - block.row_begin > (is_nibble ? kNibbleRows : kFewRows)) return false;
   Grouped<Avx2FewRowsKernel>(block);
   return true;
 }
