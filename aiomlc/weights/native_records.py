@@ -22,7 +22,7 @@ def native_records(plan: ConversionPlan) -> list[Record]:
 
 
 def _parameter(planned: ParameterPlan, files: FileIds) -> Record:
-    parameter = planned.parameter
+    parameter, order = planned.parameter, planned.row_order
     rows, columns = (*parameter.shape, 1)[:2]
     if parameter.kind == "order":
         rows, columns = 1, rows
@@ -32,7 +32,7 @@ def _parameter(planned: ParameterPlan, files: FileIds) -> Record:
         "rows": rows,
         "cols": columns,
         "added": planned.weight_offset,
-        "row_order": planned.row_order or (),
+        "row_order": (order.blocks, order.groups, *order.parts) if order else (),
         "destination": planned.offset,
         "bytes": planned.nbytes,
         "matrices": [_matrix(matrix, files) for matrix in planned.matrices],

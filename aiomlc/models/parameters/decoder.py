@@ -108,7 +108,7 @@ def _gated_delta(prefix: str, hidden: int, net: GatedDeltaConfig) -> Iterator[Pa
 def _conv_weight(name: str, source: str, width: int, channels: int) -> Parameter:
     """Return the weights `[width, channels]` of a convolution that is stored as `[channels, 1,
     width]`."""
-    order = (1, width, channels, 1)
+    order = RowOrder(1, channels, (1,) * width)
     size = (width * channels,)
     return Parameter(
         name,
@@ -130,7 +130,7 @@ def _attention(
     row_order = _qkv_row_order(layout.hf_qkv_layout, attention)
     if attention.output_gate:  # A head's gate follows its query.
         fused += queries
-        row_order = (1, 2, attention.num_heads, attention.head_dim)
+        row_order = RowOrder(1, attention.num_heads, (attention.head_dim,) * 2)
     is_fused = layout.qkv_name in layout.hf_fused
     parts = (layout.qkv_name,) if is_fused else ("q_proj", "k_proj", "v_proj")
     qkv = _matrix(f"{prefix}.{layout.qkv_name}", (fused, config.hidden_size), prefix, parts)
@@ -156,9 +156,9 @@ def _qkv_row_order(layout: HFQKVLayout, attention: AttentionConfig) -> RowOrder 
         case "concatenated":
             return None
         case "per_head":
-            return 1, 3, heads, size
+            return RowOrder(1, heads, (size,) * 3)
         case "interleaved_rope":
-            return heads + attention.num_kv_heads, 2, size // 2, 1
+            return RowOrder(heads + attention.num_kv_heads, size // 2, (1, 1))
 
 
 def _feed_forward(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from aiomlc.models.config.checkpoint import HFExpertsLayout
 from aiomlc.models.config.layers import ExpertsConfig
-from aiomlc.models.parameters.parameter import Parameter
+from aiomlc.models.parameters.parameter import Parameter, RowOrder
 
 
 def expert_parameters(
@@ -58,7 +58,7 @@ def _fused(
     """Yield a matrix of all experts and its bias; `shape` and `parts` are those of one expert."""
     count, (outputs, inputs) = experts.count, shape
     alternates = layout == "inputs" and len(parts) > 1
-    row_order = (count, len(parts), outputs // len(parts), 1) if alternates else None
+    row_order = RowOrder(count, outputs // len(parts), (1,) * len(parts)) if alternates else None
     modules = [f"{prefix}.experts.{i}.{part}" for i in range(count) for part in parts]
     yield Parameter(
         f"{prefix}.moe_{name}",

@@ -63,7 +63,7 @@ class PackedParameter:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Create a parameter from the result of `as_json`."""
-        return cls(**{name: _tuples(value) for name, value in values.items()})
+        return cls(**{name: _from_json(value) for name, value in values.items()})
 
     def as_json(self) -> dict[str, Any]:
         """Return the parameter as JSON values."""
@@ -105,6 +105,9 @@ class PackedParameter:
         return sum(packed_bytes(name, rows, columns) for name, rows in self.layout)
 
 
-def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON has no narrower type.
-    """Return a value with tuples in place of lists."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _from_json(value: Any) -> Any:  # noqa: ANN401 - JSON has no narrower type.
+    """Return a value with tuples in place of lists; the only objects are orders of rows."""
+    if isinstance(value, dict):
+        return RowOrder(**{name: _from_json(item) for name, item in value.items()})
+
+    return tuple(map(_from_json, value)) if isinstance(value, list) else value

@@ -14,20 +14,27 @@ from typing import Literal
 
 from aiomlc.models.config.checkpoint import HFExpertsLayout
 
-RowOrder = tuple[int, int, int, int]
-"""`(a, b, c, d)`: the graph's rows are `[a, b, c, d]` where the source's rows are `[a, c, b, d]`.
-Rows after these keep their order."""
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """The order of a source's rows: `[blocks, groups, sum(parts)]`. In each block, the graph has
+    the first part of all groups, then the second one. Rows after these keep their order."""
+
+    blocks: int
+    groups: int
+    parts: tuple[int, ...]  #: The consecutive rows of each part in a group.
 
 
 def source_runs(order: RowOrder, rows: int) -> Iterator[tuple[int, int]]:
     """Yield `(first source row, number of rows)` for each run of consecutive source rows, in the
     graph's row order."""
-    outer, second, first, run = order
-    for block in range(outer):
-        for j in range(second):
-            for i in range(first):
-                yield ((block * first + i) * second + j) * run, run
-    covered = outer * second * first * run
+    size = sum(order.parts)
+    for block in range(order.blocks):
+        start = block * order.groups * size
+        for part in order.parts:
+            yield from ((start + group * size, part) for group in range(order.groups))
+            start += part
+    covered = order.blocks * order.groups * size
     if covered < rows:
         yield covered, rows - covered
 

@@ -56,7 +56,7 @@ def source_layouts(
             matrices = find_matrices(source, tensors, packed)
             segments = ((_format(parameter, m, float_format), m.rows) for m in matrices)
             formats[parameter.name] = tuple(_merged(segments))
-            if parameter.fused_source and not parameter.keep_float32:
+            if parameter.num_experts:
                 _check_experts(parameter, matrices, float_format)
             if any(matrix.groups is not None for matrix in matrices):
                 ordered.add(parameter.name)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -101,23 +102,24 @@ std::vector<SourceSlice> OrderRows(const std::vector<SourceMatrix>& matrices,
       start -= matrix.rows;
     }
   };
-  const int64_t outer = order[0];
-  const int64_t second = order[1];
-  const int64_t first = order[2];
-  const int64_t run = order[3];
-  for (int64_t block = 0; block < outer; ++block) {
-    for (int64_t j = 0; j < second; ++j) {
-      const int64_t start = (block * first * second + j) * run;
-      if (run == 1) {
-        append(start, first, second);
+  const int64_t blocks = order[0];
+  const int64_t groups = order[1];
+  const std::vector<int64_t> parts(order.begin() + 2, order.end());
+  const int64_t size = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  for (int64_t block = 0; block < blocks; ++block) {
+    int64_t start = block * groups * size;
+    for (const int64_t part : parts) {
+      if (part == 1) {
+        append(start, groups, size);
       } else {
-        for (int64_t i = 0; i < first; ++i) append(start + i * second * run, run, 1);
+        for (int64_t group = 0; group < groups; ++group) append(start + group * size, part, 1);
       }
+      start += part;
     }
   }
   int64_t total = 0;
   for (const SourceSlice& matrix : all) total += matrix.rows;
-  const int64_t covered = outer * second * first * run;
+  const int64_t covered = blocks * groups * size;
   if (covered < total) append(covered, total - covered, 1);
   return slices;
 }

@@ -222,7 +222,7 @@ TEST_F(WeightsTest, MatricesByInputsAreTransposedAndTheirRowsReordered) {
       matrix.by_inputs = true;
       param.matrices.push_back(matrix);
     }
-    param.slices = OrderRows(param.matrices, {kExperts, 2, kHalf, 1});
+    param.slices = OrderRows(param.matrices, {kExperts, kHalf, 1, 1});
     EXPECT_EQ(param.slices.size(), 2 * kExperts);
     std::vector<char> expected(PackedMatrixBytes(format, kRows, kCols));
     PackMatrixF32(format, weights.data(), kRows, kCols, 0, kRows, expected.data());
@@ -239,7 +239,7 @@ TEST_F(WeightsTest, RowsAtEqualDistancesMayBeInSeveralMatrices) {
   const std::vector<SourceMatrix> matrices = {FloatRows(SourceType::kF32, 3, {}),
                                               FloatRows(SourceType::kF32, 5, {})};
   std::vector<std::pair<int, int64_t>> rows;
-  for (const SourceSlice& slice : OrderRows(matrices, {1, 2, 3, 1})) {
+  for (const SourceSlice& slice : OrderRows(matrices, {1, 3, 1, 1})) {
     for (int64_t i = 0; i < slice.rows; ++i) {
       rows.emplace_back(slice.matrix, slice.first + i * slice.step);
     }
@@ -248,6 +248,16 @@ TEST_F(WeightsTest, RowsAtEqualDistancesMayBeInSeveralMatrices) {
   const std::vector<std::pair<int, int64_t>> expected = {{0, 0}, {0, 2}, {1, 1}, {0, 1},
                                                          {1, 0}, {1, 2}, {1, 3}, {1, 4}};
   EXPECT_EQ(rows, expected);
+}
+
+TEST_F(WeightsTest, PartsOfAGroupMayHaveDifferentSizes) {
+  const std::vector<SourceMatrix> matrices = {FloatRows(SourceType::kF32, 9, {})};
+  std::vector<int64_t> rows;
+  for (const SourceSlice& slice : OrderRows(matrices, {1, 2, 1, 3})) {
+    for (int64_t i = 0; i < slice.rows; ++i) rows.push_back(slice.first + i * slice.step);
+  }
+
+  EXPECT_EQ(rows, (std::vector<int64_t>{0, 4, 1, 2, 3, 5, 6, 7, 8}));
 }
 
 TEST_F(WeightsTest, PowersOfTwoScaleCodesOfHalfTheirValue) {

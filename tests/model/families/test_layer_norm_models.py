@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
 from aiomlc.models import DecoderConfig, Parameter, decoder_parameters, read_description
+from aiomlc.models.parameters.parameter import source_runs
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
@@ -73,8 +74,8 @@ def _write_mlc(directory: Path, architecture: str, config: DecoderConfig) -> Pat
 def _fuse(parameter: Parameter, weights: Weights) -> NDArray[np.float32]:
     value = np.concatenate([weights[source] for source in parameter.sources])
     if parameter.row_order is not None:
-        a, b, c, d = parameter.row_order
-        value = value.reshape(a, c, b, d, -1).swapaxes(1, 2).reshape(parameter.shape)
+        runs = source_runs(parameter.row_order, len(value))
+        value = np.concatenate([value[start : start + count] for start, count in runs])
     return np.ascontiguousarray(value)
 
 

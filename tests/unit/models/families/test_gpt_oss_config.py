@@ -11,6 +11,7 @@ import pytest
 
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import DecoderConfig, ExpertsConfig, decoder_parameters, read_description
+from aiomlc.models.parameters.parameter import RowOrder
 from tests.model.tiny_models import TINY_CONFIGS, tiny_weights
 from tests.unit.models.plans import experts_of, rope_of
 
@@ -99,7 +100,7 @@ def test_parameters_come_from_the_tensors_of_all_experts(tmp_path: Path) -> None
         gate_up = parameters[f"{at}.mlp.moe_gate_up_proj{suffix}"]
         down = parameters[f"{at}.mlp.moe_down_proj{suffix}"]
         assert gate_up.fused_source == f"{at}.mlp.experts.gate_up_proj{source}"
-        assert (gate_up.fused_row_order, gate_up.row_order) == ((8, 2, 96, 1), None)
+        assert (gate_up.fused_row_order, gate_up.row_order) == (RowOrder(8, 96, (1, 1)), None)
         assert down.fused_source == f"{at}.mlp.experts.down_proj{source}"
         assert down.fused_row_order is None
 

@@ -26,25 +26,29 @@ def _source(*sizes: int, is_mlc: bool = False) -> Source:
     return Source(FILE.parent, FILE.parent / "index", tensors, (FILE,), is_mlc)
 
 
-@given(st.tuples(SIZES, SIZES, SIZES, SIZES), st.integers(0, 7))
-def test_source_runs_are_a_transposition_and_the_remaining_rows(
+@given(st.builds(RowOrder, SIZES, SIZES, st.tuples(SIZES, SIZES, SIZES)), st.integers(0, 7))
+def test_source_runs_are_the_parts_of_all_groups_and_the_remaining_rows(
     order: RowOrder, remaining: int
 ) -> None:
-    a, b, c, d = order
-    swapped = np.arange(a * b * c * d).reshape(a, c, b, d).transpose(0, 2, 1, 3).reshape(-1)
-    expected = [*swapped.tolist(), *range(a * b * c * d, a * b * c * d + remaining)]
+    blocks, groups, parts = order.blocks, order.groups, order.parts
+    covered = blocks * groups * sum(parts)
+    rows = np.arange(covered).reshape(blocks, groups, -1)
+    split = np.split(rows, np.cumsum(parts)[:-1], axis=2)
+    joined = np.concatenate([part.reshape(blocks, -1) for part in split], axis=1)
+    expected = [*joined.reshape(-1).tolist(), *range(covered, covered + remaining)]
 
-    runs = source_runs(order, a * b * c * d + remaining)
+    runs = source_runs(order, covered + remaining)
 
     assert [row for start, rows in runs for row in range(start, start + rows)] == expected
 
 
 @pytest.mark.parametrize("is_mlc", [False, True])
 def test_the_row_order_does_not_apply_to_mlc_directories(is_mlc: bool) -> None:
+    order = RowOrder(1, 2, (1, 1))
     parameter = PackedParameter(
-        "t0", "matrix", (("bf16", 4),), (4, 8), ("t0.weight",), row_order=(1, 2, 2, 1)
+        "t0", "matrix", (("bf16", 4),), (4, 8), ("t0.weight",), row_order=order
     )
 
     (planned,) = make_plan([parameter], _source(4, is_mlc=is_mlc)).params
 
-    assert planned.row_order == (None if is_mlc else (1, 2, 2, 1))
+    assert planned.row_order == (None if is_mlc else order)
