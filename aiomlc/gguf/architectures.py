@@ -19,6 +19,11 @@ _RMS_EPS = "attention.layer_norm_rms_epsilon"
 _LAYER_EPS = "attention.layer_norm_epsilon"
 _WINDOW = {"sliding_window": "attention.sliding_window"}
 _EXPERTS = {"num_experts": "expert_count", "num_experts_per_tok": "expert_used_count"}
+_SHARED_EXPERTS = {
+    "moe_intermediate_size": "expert_feed_forward_length",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    **_EXPERTS,
+}
 
 Extra = Callable[[GGUFModel, Mapping[str, Any]], dict[str, Any]]
 
@@ -131,7 +136,12 @@ def _qwen35(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
 
     drafts = model.metadata.integer(model.key("nextn_predict_layers"), 0)
     layers = config["num_hidden_layers"] - drafts
-    return {"linear_value_head_dim": inner // heads, "num_hidden_layers": layers}
+    fields: dict[str, Any] = {"linear_value_head_dim": inner // heads, "num_hidden_layers": layers}
+    key = model.key("attention.recurrent_layers")
+    if isinstance(recurrent := model.metadata.value(key), list):
+        kinds = ("full_attention", "linear_attention")
+        fields["layer_types"] = [kinds[bool(is_recurrent)] for is_recurrent in recurrent[:layers]]
+    return fields
 
 
 def _lfm2moe(model: GGUFModel, _: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,6 +156,7 @@ _DELTA_NETS = {
     "linear_num_value_heads": "ssm.time_step_rank",
     "full_attention_interval": "full_attention_interval",
 }
+_DELTA_NET_EXPERTS = _SHARED_EXPERTS | _DELTA_NETS
 _DELTA_NET_FORMS = {"linear_heads_are_tiled": True, "linear_rates_are_negative": True}
 _DELTA_NET_NAMES = {
     "attn_qkv.weight": "linear_attn.in_proj_qkv.weight",
@@ -288,11 +299,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         "qwen2": Architecture(model_type="qwen2", constants=_NO_WINDOW),
         "qwen2moe": Architecture(
             model_type="qwen2_moe",
-            integers={
-                "moe_intermediate_size": "expert_feed_forward_length",
-                "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
-                **_EXPERTS,
-            },
+            integers=_SHARED_EXPERTS,
             booleans={"norm_topk_prob": "expert_weights_norm"},
             tensors={"qkv_bias": "attn_q.bias"},
             constants=_NO_WINDOW,
@@ -307,14 +314,20 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         ),
         "qwen35moe": Architecture(
             model_type="qwen3_5_moe_text",
-            integers={
-                "moe_intermediate_size": "expert_feed_forward_length",
-                "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
-                **_EXPERTS,
-                **_DELTA_NETS,
-            },
+            integers=_DELTA_NET_EXPERTS,
             constants=_DELTA_NET_FORMS,
             layer_names=_DELTA_NET_NAMES,
+            extra=_qwen35,
+        ),
+        "qwen3next": Architecture(
+            model_type="qwen3_next",
+            integers=_DELTA_NET_EXPERTS,
+            constants={"linear_rates_are_negative": True},
+            layer_names=_DELTA_NET_NAMES
+            | {
+                "ssm_ba.weight": "linear_attn.in_proj_ba.weight",
+                "ssm_in.weight": "linear_attn.in_proj_qkvz.weight",  # Of files of 2025.
+            },
             extra=_qwen35,
         ),
         "qwen3moe": Architecture(

@@ -38,9 +38,13 @@ ARCHITECTURES: Mapping[str, str] = {
     "qwen3_5_moe_text": "qwen35moe",
     "qwen3_5_text": "qwen35",
     "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next",
 }
 _PERMUTED = ("granite", "internlm3", "llama", "mistral", "mixtral", "smollm3")
-_MINUS_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron", "qwen3_5_moe_text", "qwen3_5_text")
+_MINUS_ONE = (
+    *("gemma", "gemma2", "gemma3_text", "nemotron"),
+    *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+)
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
 _SIZES = {
     "num_hidden_layers": "block_count",
@@ -105,11 +109,13 @@ def write_gguf(
     weights: Weights,
     add_text: Callable[[gguf.GGUFWriter], object],
     encode: Encode | None = None,
+    split_delta_nets: bool = True,
     **options: Any,  # noqa: ANN401 - of the writer.
 ) -> Path:
     """Write a Hugging Face model; `add_text` adds the tokenizer.
 
-    Matrices are encoded by `encode`, by default as F32.
+    Matrices are encoded by `encode`, by default as F32. Files of 2025 do not split the inputs of
+    Qwen 3 Next's delta nets.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     model_type = config["model_type"]
@@ -122,7 +128,8 @@ def write_gguf(
     layers = config["num_hidden_layers"]
     names = gguf.get_tensor_name_map(known[name], layers)
     dense_names = gguf.get_tensor_name_map(known["llama"], layers)  # Of layers without experts.
-    for tensor, value in _stack_experts(_convert(config, weights)).items():
+    converted = _convert(config, weights, split_delta_nets=split_delta_nets)
+    for tensor, value in _stack_experts(converted).items():
         suffixes = (".weight", ".bias")
         target = names.get_name(tensor, suffixes) or dense_names.get_name(tensor, suffixes)
         assert target is not None, f"{tensor} is not a tensor of {name}"
@@ -169,6 +176,9 @@ def _add_key_heads(writer: gguf.GGUFWriter, config: Mapping[str, Any], kv_heads:
     if "linear_value_head_dim" in config:
         values = config["linear_value_head_dim"] * config["linear_num_value_heads"]
         writer.add_ssm_inner_size(values)
+        if kinds := config.get("layer_types"):
+            key = f"{ARCHITECTURES[config['model_type']]}.attention.recurrent_layers"
+            writer.add_array(key, [kind == "linear_attention" for kind in kinds])
 
 
 def _add_windows(writer: gguf.GGUFWriter, key: str, config: Mapping[str, Any]) -> None:
@@ -226,12 +236,16 @@ def _llama3_divisors(size: int, theta: float, scaling: Mapping[str, Any]) -> NDA
     return np.array(divisors, np.float32)
 
 
-def _convert(config: Mapping[str, Any], weights: Weights) -> dict[str, NDArray[np.float32]]:
+def _convert(
+    config: Mapping[str, Any], weights: Weights, *, split_delta_nets: bool
+) -> dict[str, NDArray[np.float32]]:
     """Return the weights with the rows and norms of a GGUF file."""
     converted: dict[str, NDArray[np.float32]] = {}
     for name, value in weights.items():
         if config["model_type"] == "gpt_oss":
             converted |= _without_stacks(name, value)
+        elif name.endswith(".in_proj_qkvz.weight") and split_delta_nets:
+            converted |= _split_delta_net(config, name, value)
         elif ".linear_attn." in name:
             new_name, rows = _convert_delta_net(config, name, value)
             converted[new_name] = np.ascontiguousarray(rows)
@@ -271,30 +285,48 @@ def _convert_rows(
     return value + np.float32(1) if has_offset else value
 
 
+def _split_delta_net(
+    config: Mapping[str, Any], name: str, value: NDArray[np.float32]
+) -> dict[str, NDArray[np.float32]]:
+    """Return queries, keys and values of all heads, and all gates."""
+    heads, size = config["linear_num_key_heads"], config["linear_key_head_dim"]
+    by_head = value.reshape(heads, -1, value.shape[1])
+    values = (by_head.shape[1] - 2 * size) // 2
+    parts = np.split(by_head, np.cumsum([size, size, values]), axis=1)
+    *qkv, z = (part.reshape(-1, value.shape[1]) for part in parts)
+    return {name.replace("qkvz", "qkv"): np.concatenate(qkv), name.replace("qkvz", "z"): z}
+
+
+def _tiled(config: Mapping[str, Any], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Put value heads in the order of GGUF: first one of each key head, then the next of each.
+
+    Those of Qwen 3 Next keep their order.
+    """
+    key_heads, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    if config["model_type"] == "qwen3_next":
+        return rows
+
+    by_head = rows.reshape(key_heads, heads // key_heads, -1, *rows.shape[1:])
+    return by_head.swapaxes(0, 1).reshape(rows.shape)
+
+
 def _convert_delta_net(
     config: Mapping[str, Any], name: str, value: NDArray[np.float32]
 ) -> tuple[str, NDArray[np.float32]]:
-    """Put value heads in the order of GGUF: first one of each key head, then the next of each."""
-    key_heads, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
-
-    def tiled(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        by_head = rows.reshape(key_heads, heads // key_heads, -1, *rows.shape[1:])
-        return by_head.swapaxes(0, 1).reshape(rows.shape)
-
-    keys = 2 * key_heads * config["linear_key_head_dim"]
+    keys = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]
     match name.split(".linear_attn.")[1]:
         case "in_proj_qkv.weight":
-            value = np.concatenate([value[:keys], tiled(value[keys:])])
+            value = np.concatenate([value[:keys], _tiled(config, value[keys:])])
         case "conv1d.weight":
-            value = np.concatenate([value[:keys], tiled(value[keys:])])[:, 0]
+            value = np.concatenate([value[:keys], _tiled(config, value[keys:])])[:, 0]
         case "out_proj.weight":
-            value = tiled(value.T).T
+            value = _tiled(config, value.T).T
         case "A_log":
-            value = -np.exp(tiled(value))
+            value = -np.exp(_tiled(config, value))
         case "dt_bias":
-            name, value = name.replace("dt_bias", "dt_proj.bias"), tiled(value)
+            name, value = name.replace("dt_bias", "dt_proj.bias"), _tiled(config, value)
         case "in_proj_z.weight" | "in_proj_a.weight" | "in_proj_b.weight":
-            value = tiled(value)
+            value = _tiled(config, value)
         case _:
             pass
     return name, value

@@ -360,7 +360,7 @@ def _special_values(
         scaled: NDArray[np.float64] = tiny_gpt_oss.scale(name, values.shape) * values
         return scaled
 
-    if name.endswith("norm.weight") and config["model_type"].startswith("qwen3_5"):
+    if name.endswith("norm.weight") and config["model_type"].startswith(("qwen3_5", "qwen3_next")):
         return 0.1 * values
 
     return None

@@ -32,6 +32,17 @@ _QWEN3_5: dict[str, Any] = _SIZES | {
         "mrope_section": [2, 1, 1],
     },
 }
+_QWEN3_5_MOE: dict[str, Any] = _QWEN3_5 | {
+    "linear_value_head_dim": 16,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "full_attention_interval": 2,
+    "num_hidden_layers": 3,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 96,
+    "tie_word_embeddings": False,
+}
 CONFIGS: Mapping[str, dict[str, Any]] = {
     "lfm2": _SIZES
     | {
@@ -71,23 +82,21 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
         "architectures": ["Qwen3_5ForCausalLM"],
         "tie_word_embeddings": False,
     },
-    "qwen3_5_moe_text": _QWEN3_5
+    "qwen3_5_moe_text": _QWEN3_5_MOE
+    | {"model_type": "qwen3_5_moe_text", "architectures": ["Qwen3_5MoeForCausalLM"]},
+    "qwen3_next": _QWEN3_5_MOE
     | {
-        "model_type": "qwen3_5_moe_text",
-        "architectures": ["Qwen3_5MoeForCausalLM"],
-        "linear_value_head_dim": 16,
-        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
-        "full_attention_interval": 2,
-        "num_hidden_layers": 3,
-        "num_experts": 8,
-        "num_experts_per_tok": 3,
-        "moe_intermediate_size": 32,
-        "shared_expert_intermediate_size": 96,
-        "tie_word_embeddings": False,
+        "model_type": "qwen3_next",
+        "architectures": ["Qwen3NextForCausalLM"],
+        "linear_value_head_dim": 24,
+        "norm_topk_prob": True,
+        "rope_parameters": None,
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.25,
     },
 }
 #: Ends of the names of matrices that are float32 in every quantization.
-FLOAT32_MATRICES = ("in_proj_a.weight", "in_proj_b.weight")
+FLOAT32_MATRICES = ("in_proj_a.weight", "in_proj_b.weight", "in_proj_ba.weight")
 
 #: Ends of the names of weights for which `calm` chooses the values.
 CALM = ("A_log", "conv1d.weight", "expert_bias", "linear_attn.norm.weight")
@@ -112,7 +121,7 @@ def adapt_recurrent(
     match config["model_type"]:
         case "lfm2" | "lfm2_moe":
             _adapt_lfm2(config, shapes, layer)
-        case "qwen3_5_text" | "qwen3_5_moe_text":
+        case "qwen3_5_text" | "qwen3_5_moe_text" | "qwen3_next":
             default = "full_attention" if layer % 4 == 3 else "linear_attention"
             types = config.get("layer_types")
             if (types[layer] if types else default) == "full_attention":
@@ -155,11 +164,13 @@ def _replace_by_delta_net(
     hidden, heads = config["hidden_size"], config["linear_num_value_heads"]
     values = heads * config["linear_value_head_dim"]
     channels = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"] + values
+    inputs = {"qkv": channels, "z": values, "b": heads, "a": heads}
+    if config["model_type"] == "qwen3_next":
+        inputs = {"qkvz": channels + values, "ba": 2 * heads}
     shapes |= {
-        f"{at}.linear_attn.in_proj_qkv.weight": (channels, hidden),
-        f"{at}.linear_attn.in_proj_z.weight": (values, hidden),
-        f"{at}.linear_attn.in_proj_b.weight": (heads, hidden),
-        f"{at}.linear_attn.in_proj_a.weight": (heads, hidden),
+        f"{at}.linear_attn.in_proj_{part}.weight": (rows, hidden) for part, rows in inputs.items()
+    }
+    shapes |= {
         f"{at}.linear_attn.conv1d.weight": (channels, 1, config["linear_conv_kernel_dim"]),
         f"{at}.linear_attn.A_log": (heads,),
         f"{at}.linear_attn.dt_bias": (heads,),

@@ -47,6 +47,7 @@ DEFAULTS = {
     "qwen3_5_moe_text": Defaults(1e-6),
     "qwen3_5_text": Defaults(1e-6),
     "qwen3_moe": Defaults(1e-6, sliding_window=4096),
+    "qwen3_next": Defaults(1e-6),
     "seed_oss": Defaults(1e-6),
     "smollm3": Defaults(1e-6, 2000000.0, tie_word_embeddings=True),
     "stablelm": Defaults(1e-5),

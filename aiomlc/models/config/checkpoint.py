@@ -44,7 +44,9 @@ class CheckpointLayout:
     def in_gguf(self, model_type: str) -> Self:
         """Return the layout of a GGUF file that was made from such a checkpoint.
 
-        Norms that Hugging Face stores minus an offset include it there.
+        Norms that Hugging Face stores minus an offset include it there, and the inputs of a gated
+        delta net are two tensors.
         """
+        fused = tuple(name for name in self.hf_fused if name != "in_proj_qkvz")
         qkv_layout = _GGUF_QKV_LAYOUTS.get(model_type, self.hf_qkv_layout)
-        return replace(self, hf_qkv_layout=qkv_layout, hf_norm_offset=0.0)
+        return replace(self, hf_fused=fused, hf_qkv_layout=qkv_layout, hf_norm_offset=0.0)

@@ -5,9 +5,7 @@ Only the text decoder of a multimodal model is loaded: requests cannot contain i
 
 from __future__ import annotations
 
-__all__ = ("parse", "parse_moe", "parse_moe_text", "parse_text")
-
-from dataclasses import replace
+__all__ = ("parse", "parse_moe", "parse_moe_text", "parse_text", "parse_with_experts")
 
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
@@ -32,12 +30,12 @@ def parse_text(fields: Fields) -> DecoderConfig:
 
 def parse_moe(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3_5_moe`, with the decoder's fields in `text_config`."""
-    return _with_experts(_text_fields(fields), "qwen3_5_moe")
+    return parse_with_experts(_text_fields(fields), "qwen3_5_moe")
 
 
 def parse_moe_text(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3_5_moe_text`."""
-    return _with_experts(fields, "qwen3_5_moe_text")
+    return parse_with_experts(fields, "qwen3_5_moe_text")
 
 
 def _text_fields(fields: Fields) -> Fields:
@@ -45,10 +43,12 @@ def _text_fields(fields: Fields) -> Fields:
     return fields.flattened("text_config").replaced(tie_word_embeddings=tied)
 
 
-def _parse(fields: Fields, model_type: str) -> DecoderConfig:
+def _parse(fields: Fields, model_type: str, hf_fused: tuple[str, ...] = ()) -> DecoderConfig:
     bias = fields.boolean("attention_bias", False)
     fields.choice("hidden_act", ("silu",), "silu")
-    traits = DecoderTraits(qkv_bias=bias, output_bias=bias, qk_norm="per_head", hf_norm_offset=1.0)
+    traits = DecoderTraits(
+        hf_fused=hf_fused, qkv_bias=bias, output_bias=bias, qk_norm="per_head", hf_norm_offset=1.0
+    )
     rules = ConfigRules(head_dim=_DEFAULTS["head_dim"], partial_rotary_factor=_ROTARY_FACTOR)
     config = parse_decoder(fields, model_type, traits, rules).with_attention(output_gate=True)
     layers = config.num_hidden_layers
@@ -79,15 +79,24 @@ def _delta_net(fields: Fields) -> GatedDeltaConfig:
     )
 
 
-def _with_experts(fields: Fields, model_type: str) -> DecoderConfig:
-    # Every layer has experts, so the field for an MLP is absent.
+def parse_with_experts(
+    fields: Fields, model_type: str, *, hf_fused: tuple[str, ...] = (), normalize: bool = True
+) -> DecoderConfig:
+    """Read a config of a model with experts.
+
+    Args:
+        fields: The model's config.
+        model_type: The family.
+        hf_fused: See `DecoderTraits`.
+        normalize: See `ExpertsConfig`.
+    """
+    # If every layer has experts, the field for an MLP is absent.
     size = fields.integer("moe_intermediate_size")
-    config = _parse(fields.with_defaults(intermediate_size=size), model_type)
-    config = with_experts(
+    config = _parse(fields.with_defaults(intermediate_size=size), model_type, hf_fused)
+    return with_experts(
         config,
         fields,
         size_field="moe_intermediate_size",
-        normalize=True,
+        normalize=normalize,
         shared_size=fields.integer("shared_expert_intermediate_size"),
     )
-    return replace(config, model_type=model_type)

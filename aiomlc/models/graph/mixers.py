@@ -130,7 +130,7 @@ class GatedDeltaMixer(Mixer):
     def __init__(self, config: DecoderConfig, plan: GatedDeltaConfig, index: int) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, plan.channels + plan.num_values
-        self.in_proj: Linear = Linear(hidden, inner, bias=False, out_dtype="float32")
+        self.in_proj_qkvz: Linear = Linear(hidden, inner, bias=False, out_dtype="float32")
         self.in_proj_ba: Linear = Linear(
             hidden, 2 * plan.num_value_heads, bias=False, out_dtype="float32", keep_float32=True
         )
@@ -138,7 +138,7 @@ class GatedDeltaMixer(Mixer):
         self.out_proj: Linear = Linear(plan.num_values, hidden, bias=False, out_dtype="float32")
 
     def forward(self, x: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        return self.out_proj(self.net(self.in_proj(x), self.in_proj_ba(x)))
+        return self.out_proj(self.net(self.in_proj_qkvz(x), self.in_proj_ba(x)))
 
     def add_norm(
         self, update: nn.Tensor, residual: nn.Tensor, norm: Norm, kv: nn.Object

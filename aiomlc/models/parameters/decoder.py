@@ -71,7 +71,7 @@ def _mixer(prefix: str, config: DecoderConfig, mixer: MixerConfig) -> Iterator[P
         case ShortConvConfig():
             yield from _short_conv(prefix, config.hidden_size, mixer)
         case GatedDeltaConfig():
-            yield from _gated_delta(prefix, config.hidden_size, mixer)
+            yield from _gated_delta(prefix, config, mixer)
 
 
 def _short_conv(prefix: str, hidden: int, conv: ShortConvConfig) -> Iterator[Parameter]:
@@ -87,13 +87,26 @@ def _short_conv(prefix: str, hidden: int, conv: ShortConvConfig) -> Iterator[Par
             yield _vector(f"{prefix}.{name}.bias", rows)
 
 
-def _gated_delta(prefix: str, hidden: int, net: GatedDeltaConfig) -> Iterator[Parameter]:
-    inputs = (net.channels + net.num_values, hidden)
-    yield _matrix(f"{prefix}.in_proj", inputs, prefix, ("in_proj_qkv", "in_proj_z"))
-    gates = (2 * net.num_value_heads, hidden)
-    # Rounding would change for how long a head remembers.
-    gate_matrix = _matrix(f"{prefix}.in_proj_ba", gates, prefix, ("in_proj_b", "in_proj_a"))
-    yield replace(gate_matrix, keep_float32=True)
+def _gated_delta(prefix: str, config: DecoderConfig, net: GatedDeltaConfig) -> Iterator[Parameter]:
+    hidden = config.hidden_size
+    shared = net.num_value_heads // net.num_key_heads  # Value heads of a key head.
+    values = shared * net.value_dim
+    for name, parts, sizes in (
+        ("in_proj_qkvz", ("in_proj_qkv", "in_proj_z"), (net.key_dim, net.key_dim, values, values)),
+        ("in_proj_ba", ("in_proj_b", "in_proj_a"), (shared, shared)),
+    ):
+        is_fused = name in config.checkpoint.hf_fused
+        order = RowOrder(1, net.num_key_heads, sizes)  # Of a fused tensor.
+        shape = (net.num_key_heads * sum(sizes), hidden)
+        matrix = _matrix(f"{prefix}.{name}", shape, prefix, (name,) if is_fused else parts)
+        yield replace(
+            matrix,
+            row_order=order if is_fused else None,
+            fused_source=f"{prefix}.{name}.weight",
+            fused_row_order=order,
+            # Rounding would change for how long a head remembers.
+            keep_float32=name == "in_proj_ba",
+        )
     conv, source = f"{prefix}.net.conv_weight", f"{prefix}.conv1d.weight"
     yield _conv_weight(conv, source, net.width, net.channels)
     for name, source, size in (

@@ -19,7 +19,7 @@ OpenTiny = Callable[..., NativeModel]
 OpenEngine = Callable[..., AsyncMLCEngine]
 Directory = Callable[[str], Path]
 
-FAMILIES = ("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text")
+FAMILIES = ("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 TOKENS = [(7 * i * i + 3 * i) % 256 for i in range(300)]
 PREFIX = "The sea is deep and the sky is high. " * 6
 

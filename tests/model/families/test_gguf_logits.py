@@ -33,6 +33,7 @@ _NAMES = (
     "lfm2_moe",
     "qwen3_5_text",
     "qwen3_5_moe_text",
+    "qwen3_next",
 )
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -49,11 +49,14 @@ def test_the_config_is_that_of_the_original_model(tmp_path: Path, name: str) -> 
 
     assert stored.checkpoint.hf_norm_offset == 0.0
     layout = stored.checkpoint.hf_qkv_layout
+    fused = {"qwen3_next": ("in_proj_ba",)}.get(name, original.checkpoint.hf_fused)
     expected = replace(
         original,
         model_type={"internlm3": "llama", "mistral": "llama"}.get(name, original.model_type),
-        checkpoint=replace(original.checkpoint, hf_qkv_layout=layout, hf_norm_offset=0.0),
-        layers=tuple(map(_in_gguf, original.layers)),
+        checkpoint=replace(
+            original.checkpoint, hf_fused=fused, hf_qkv_layout=layout, hf_norm_offset=0.0
+        ),
+        layers=tuple(_in_gguf(name, layer) for layer in original.layers),
     )
     _assert_equal_but_for_rounding(stored, expected)
 
@@ -134,12 +137,13 @@ def _config(path: Path) -> DecoderConfig:
     return config
 
 
-def _in_gguf(layer: LayerConfig) -> LayerConfig:
+def _in_gguf(name: str, layer: LayerConfig) -> LayerConfig:
     mixer = layer.mixer
     if not isinstance(mixer, GatedDeltaConfig):
         return layer
 
-    return replace(layer, mixer=replace(mixer, head_order="tiled", rates="negative"))
+    order: Literal["grouped", "tiled"] = "grouped" if name == "qwen3_next" else "tiled"
+    return replace(layer, mixer=replace(mixer, head_order=order, rates="negative"))
 
 
 def _assert_equal_but_for_rounding(actual: DecoderConfig, expected: DecoderConfig) -> None:

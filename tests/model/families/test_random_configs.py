@@ -32,7 +32,7 @@ from tests.model.tiny_models import (
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch"),
-    pytest.mark.sampled(seed=(0, 1, 2, 3)),
+    pytest.mark.sampled(seed=(0, 1, 2, 3, 4)),
 ]
 LENGTH = 90
 
@@ -113,9 +113,22 @@ def _draw_qwen3_5_moe(choose: random.Random) -> dict[str, Any]:
     }
 
 
+def _draw_qwen3_next(choose: random.Random) -> dict[str, Any]:
+    config = _draw_qwen3_5_moe(choose)
+    dense = [layer for layer in range(config["num_hidden_layers"]) if choose.random() < 0.2]
+    return config | {
+        "model_type": "qwen3_next",
+        "norm_topk_prob": choose.random() < 0.7,
+        "mlp_only_layers": dense,
+        "rope_parameters": None,
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": choose.choice((0.25, 0.5, 1.0)),
+    }
+
+
 def _draw(seed: int) -> dict[str, Any]:
     choose = random.Random(seed)
-    draws = (_draw_lfm2, _draw_lfm2_moe, _draw_qwen3_5, _draw_qwen3_5_moe)
+    draws = (_draw_lfm2, _draw_lfm2_moe, _draw_qwen3_5, _draw_qwen3_5_moe, _draw_qwen3_next)
     return draws[seed % len(draws)](choose)
 
 
