@@ -4,6 +4,8 @@ The public names and the modules that define them are listed in `__init__.pyi`; 
 when it is first used, so that `import aiomlc` costs nothing.
 """
 
+import sys
+
 import lazy_loader
 
 _find, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
@@ -19,8 +21,12 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> object:
-    if name in _ELSEWHERE:
-        # Not an AttributeError, in whose place `from aiomlc import` has its own words.
-        raise ImportError(f"aiomlc has no {name!r}: use {_ELSEWHERE[name]}", name=__name__)
+    if name not in _ELSEWHERE:
+        return _find(name)
 
-    return _find(name)
+    message = f"aiomlc has no {name!r}: use {_ELSEWHERE[name]}"
+    # `from aiomlc import name` has its own words in place of an AttributeError.
+    if sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap":
+        raise ImportError(message, name=__name__)
+
+    raise AttributeError(message, name=name, obj=sys.modules[__name__])

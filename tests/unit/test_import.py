@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 import typing
+from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +58,34 @@ def test_every_public_name_can_be_imported() -> None:
 def test_a_name_of_another_library_is_answered_with_ours(name: str) -> None:
     with pytest.raises(ImportError, match=f"aiomlc has no '{name}': use .*(MLCEngine|arguments)"):
         exec(f"from aiomlc import {name}")
+
+    with pytest.raises(AttributeError, match=f"aiomlc has no '{name}': use ") as caught:
+        getattr(aiomlc, name)
+
+    assert (caught.value.name, caught.value.obj) == (name, aiomlc)
+
+
+def modules_with_getattr() -> list[str]:
+    """Return the modules of the library whose source defines `__getattr__`."""
+    root = Path(aiomlc.__file__).parent
+    return [
+        ".".join((aiomlc.__name__, *file.relative_to(root).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        )
+        for file in sorted(root.rglob("*.py"))
+        if re.search(r"^(def __getattr__|.*__getattr__.* = )", file.read_text(), re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize("module", modules_with_getattr())
+def test_a_module_answers_hasattr_for_every_name(module: str) -> None:
+    names = ["LLM", "OpenAI", "SamplingParams", "missing", "__missing__", "_missing", "Größe", ""]
+
+    found = {name: hasattr(import_module(module), name) for name in names}
+
+    assert found == dict.fromkeys(names, False)
+    with pytest.raises(AttributeError):
+        getattr(import_module(module), names[0])
 
 
 def test_version_equals_that_of_the_distribution() -> None:

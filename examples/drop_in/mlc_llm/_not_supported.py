@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from opcode import opmap
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -33,12 +34,22 @@ class NotSupportedError(AiomlcError, ImportError):
     """A module, class or function of MLC LLM that aiomlc does not have."""
 
 
+class NotSupportedAttributeError(AiomlcError, AttributeError):
+    """The same for a name that is looked up in a module, so that `hasattr` is False."""
+
+
 def lacks(module: str, reason: str, names: Sequence[str]) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module that lacks some of MLC LLM's names."""
 
     def get(name: str) -> NoReturn:
         if name in names:
-            raise NotSupportedError(f"{module}.{name} is not supported by aiomlc: {reason}")
+            message = f"{module}.{name} is not supported by aiomlc: {reason}"
+            caller = sys._getframe(1)
+            # `from module import name` has its own words in place of an AttributeError.
+            if caller.f_code.co_code[caller.f_lasti] == opmap["IMPORT_FROM"]:
+                raise NotSupportedError(message, name=module)
+
+            raise NotSupportedAttributeError(message, name=name)
 
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 

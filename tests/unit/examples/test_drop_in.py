@@ -105,6 +105,9 @@ def test_a_module_that_does_not_exist_here_says_so(name: str) -> None:
 def test_a_class_that_does_not_exist_here_says_so(name: str, attribute: str) -> None:
     with pytest.raises(AiomlcError, match="is not supported by aiomlc"):
         getattr(module(name), attribute)
+    with pytest.raises(ImportError, match="is not supported by aiomlc"):
+        exec(f"from mlc_llm.{name} import {attribute}")
+    assert not hasattr(module(name), attribute)
     with pytest.raises(AttributeError):
         _ = module(name).no_such_name
     with pytest.raises(ModuleNotFoundError):
