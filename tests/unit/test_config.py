@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from aiomlc.compiler.quantization import QUANTIZATIONS
 from aiomlc.config import QUANTIZATION_NAMES, EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.models.config.quantization import MLC_QUANTIZATIONS, QUANTIZATION_METHODS
-from aiomlc.runtime.loading.capacity import serving_limits
+from aiomlc.runtime.loading.capacity import check_encoder, serving_limits
 
 GIB = 2**30
 
@@ -288,6 +289,67 @@ def test_prefill_chunk_must_hold_a_token_of_every_row() -> None:
             kv_bytes_per_token=10,
             memory_bytes=GIB,
         )
+
+
+# A value of each setting that an encoder refuses by name.
+_REFUSED_BY_ENCODERS: dict[str, Any] = {
+    "attention_sink_size": 4,
+    "gpu_memory_utilization": 0.5,
+    "kv_cache_dtype": "int8",
+    "max_history_size": 1,
+    "max_num_sequence": 4,
+    "max_queue_size": None,
+    "max_total_sequence_length": 64,
+    "max_unread_tokens": 8,
+    "prefill_chunk_size": 64,
+    "prefill_mode": "chunked",
+    "prefix_cache_max_num_recycling_seqs": 2,
+    "sliding_window_size": 32,
+    "speculative_mode": "prompt_lookup",
+    "split_special_tokens": True,
+    "step_token_budget": 64,
+}
+# Those that count for encoders, that have one value only, or that need another setting.
+_KEPT_BY_ENCODERS: dict[str, Any] = {
+    "additional_models": (),
+    "enable_tracing": True,
+    "kv_cache_page_size": 16,
+    "kv_state_kind": "kv_cache",
+    "max_single_sequence_length": 16,
+    "mode": "server",
+    "model": "m",
+    "model_lib": "lib",
+    "num_threads": 1,
+    "opt": None,
+    "pipeline_parallel_stages": 1,
+    "prefix_cache_mode": "disable",
+    "quantization": "q0f32",
+    "spec_draft_length": 4,
+    "spec_tree_width": 1,
+    "tensor_parallel_shards": 1,
+    "verbose": True,
+}
+
+
+@pytest.mark.parametrize("name", EngineConfig.__dataclass_fields__)
+def test_an_encoder_uses_each_setting_or_refuses_it_by_name(name: str) -> None:
+    if name in _KEPT_BY_ENCODERS:
+        check_encoder(EngineConfig(**{name: _KEPT_BY_ENCODERS[name]}), 16)
+        return
+
+    value = _REFUSED_BY_ENCODERS[name]
+    message = f"engine_config.{name} = {value!r} is not supported by encoders"
+    with pytest.raises(BadRequestError, match=re.escape(message)) as caught:
+        check_encoder(EngineConfig(**{name: value}), 16)
+
+    assert caught.value.param == name
+
+
+def test_an_encoder_has_no_longer_sequences_than_positions() -> None:
+    with pytest.raises(BadRequestError, match=r"context length \(16\), got 17") as caught:
+        check_encoder(EngineConfig(max_single_sequence_length=17), 16)
+
+    assert caught.value.param == "max_single_sequence_length"
 
 
 @given(

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ("ServingLimits", "StepSizes", "sequence_length", "serving_limits", "step_sizes")
+__all__ = (
+    "ServingLimits",
+    "StepSizes",
+    "check_encoder",
+    "sequence_length",
+    "serving_limits",
+    "step_sizes",
+)
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aiomlc.config import PAGE_SIZE, EngineConfig, Mode
@@ -17,6 +25,25 @@ _PREFILL_CHUNK = 512
 _STEP_BUDGET = 128
 _MIN_TOTAL_TOKENS = 2 * PAGE_SIZE
 _NO_LIMIT = 2**31 - 1
+# The settings of what an encoder lacks, and their values that ask for nothing.
+_OF_DECODERS: Mapping[str, tuple[object, ...]] = {
+    "attention_sink_size": (None, -1, 0),
+    "gpu_memory_utilization": (None,),
+    "kv_cache_dtype": ("auto",),
+    "max_history_size": (None, 0),
+    "max_num_sequence": (None,),
+    "max_queue_size": (EngineConfig().max_queue_size,),
+    "max_total_sequence_length": (None,),
+    "max_unread_tokens": (EngineConfig().max_unread_tokens,),
+    "prefill_chunk_size": (None,),
+    "prefill_mode": ("hybrid",),
+    "prefix_cache_max_num_recycling_seqs": (None, 0),
+    "prefix_cache_mode": ("radix", "disable"),
+    "sliding_window_size": (None, -1, 0),
+    "speculative_mode": ("disable",),
+    "split_special_tokens": (False,),
+    "step_token_budget": (None,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +109,24 @@ def sequence_length(config: EngineConfig, context_window: int) -> int:
         _require_at_most(name, single, "max_total_sequence_length", total)
 
     return single
+
+
+def check_encoder(config: EngineConfig, positions: int) -> None:
+    """Require that a configuration suits an encoder with this number of positions.
+
+    Raises:
+        BadRequestError: If it sets what only decoders have, or a longer sequence; `param` names
+            the field.
+    """
+    for name, unused in _OF_DECODERS.items():
+        value = getattr(config, name)
+        if value not in unused:
+            raise BadRequestError(
+                f"engine_config.{name} = {value!r} is not supported by encoders: leave it out",
+                param=name,
+            )
+
+    sequence_length(config, positions)
 
 
 def _require_at_most(name: str, value: int, limit_name: str, limit: int) -> None:

@@ -11,6 +11,7 @@ from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.embedding.embedder import Embedder
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.embedding.pooling import read_sentence_config
+from aiomlc.runtime.loading.capacity import sequence_length
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder
 from aiomlc.runtime.loading.model_directory import ModelDirectory
@@ -26,21 +27,25 @@ async def load_encoder(
     """Open an encoder.
 
     Raises:
+        BadRequestError: If a setting does not apply to encoders, or exceeds the model's positions.
         ModelLoadError: If a file, tensor or field is missing or invalid.
         CompileError: If the library cannot be compiled.
     """
     await to_thread.run_sync(facts.check_tensors)
     prepared = await prepare_model(facts, device, engine_config, report)
     report(LoadProgress("load", None, "opening the model"))
-    return await to_thread.run_sync(_assemble, facts.directory, prepared)
+    return await to_thread.run_sync(_assemble, facts.directory, prepared, engine_config)
 
 
-def _assemble(directory: ModelDirectory, prepared: PreparedModel) -> LoadedEncoder:
+def _assemble(
+    directory: ModelDirectory, prepared: PreparedModel, config: EngineConfig
+) -> LoadedEncoder:
     metadata = prepared.library.metadata
     weights = prepared.weights
     sentence_config = read_sentence_config(directory.files)
     positions = int(metadata["context_window_size"])
-    max_tokens = min(sentence_config.max_tokens or positions, positions)
+    longest = sequence_length(config, positions)
+    max_tokens = min(sentence_config.max_tokens or longest, longest)
     tokenizer = EncoderTokenizer.from_file(directory.path / "tokenizer.json", max_tokens)
     if tokenizer.vocab_size > metadata["vocab_size"]:
         raise ModelLoadError(

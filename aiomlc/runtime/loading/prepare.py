@@ -14,6 +14,7 @@ from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.models import EncoderConfig, ModelConfig
+from aiomlc.runtime.loading.capacity import check_encoder
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.progress import OnProgress, compile_progress, convert_progress
 from aiomlc.runtime.native.library import load_native
@@ -87,21 +88,11 @@ def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> Compile
 
 
 def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
-    size, sinks = config.sliding_window_size or 0, config.attention_sink_size or 0
     if isinstance(model, EncoderConfig):
-        if size > 0 or sinks > 0:
-            raise BadRequestError(
-                "sliding_window_size is not supported by encoders", param="sliding_window_size"
-            )
-
-        if config.kv_cache_dtype != "auto":
-            raise BadRequestError(
-                "kv_cache_dtype is not supported by encoders",
-                param="kv_cache_dtype",
-            )
-
+        check_encoder(config, model.num_positions)
         return model
 
+    size, sinks = config.sliding_window_size or 0, config.attention_sink_size or 0
     if sinks > 0 and size <= 0 and (size < 0 or not model.windows):
         raise BadRequestError(
             f"attention_sink_size must be 0 without a sliding window, got {sinks}",

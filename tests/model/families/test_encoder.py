@@ -122,6 +122,21 @@ async def test_an_input_above_the_limit_is_rejected_or_truncated(encoder_directo
     assert truncated.usage.prompt_tokens == 32
 
 
+async def test_the_sequence_length_of_the_engine_lowers_the_limit(encoder_directory: Path) -> None:
+    config = EngineConfig(max_single_sequence_length=8)
+    async with AsyncMLCEngine(encoder_directory, engine_config=config) as engine:
+        truncated = await engine.embeddings.create(input="a " * 40, truncate=True)
+
+    assert truncated.usage.prompt_tokens == 8
+
+
+async def test_an_encoder_refuses_the_settings_of_decoders(encoder_directory: Path) -> None:
+    config = EngineConfig(max_num_sequence=2)
+    with pytest.raises(BadRequestError, match="max_num_sequence = 2 is not supported by encoders"):
+        async with AsyncMLCEngine(encoder_directory, engine_config=config):
+            pass
+
+
 async def test_an_encoder_rejects_chat_requests(encoder_directory: Path) -> None:
     async with AsyncMLCEngine(encoder_directory) as engine:
         with pytest.raises(BadRequestError, match="is an encoder") as caught:
