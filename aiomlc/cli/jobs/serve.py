@@ -8,7 +8,7 @@ import gc
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from socket import socket
 
@@ -126,20 +126,19 @@ def make_engines(
     Raises:
         AiomlcError: If an option is invalid, or two models have the same name.
     """
-    config = options.engine_config()
     make = partial(
         AsyncMLCEngine, device=options.device, mode=options.mode, on_progress=on_progress
     )
     first = make(
         model,
         model_lib=options.model_lib,
-        engine_config=config,
+        engine_config=options.engine_config(),
         enable_tracing=options.enable_tracing,
     )
     engines = {options.served_model_name or model_name(first): first}
     others = [
-        (name, make(other, engine_config=replace(config, additional_models=())))
-        for name, other in options.named_models()
+        (name, make(other, mode=config.mode or options.mode, engine_config=config))
+        for name, other, config in options.named_models()
     ]
     if options.embedding_model is not None:
         encoder = make(options.embedding_model, model_lib=options.embedding_model_lib)

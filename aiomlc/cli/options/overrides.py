@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ("ModelOptions", "parse_overrides")
+__all__ = ("ModelOptions", "parse_overrides", "parse_settings")
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,21 +36,43 @@ class ModelOptions:
             CommandError: If a setting in `--overrides` is unknown or has no value.
             BadRequestError: If a value is invalid.
         """
+        return self.config_with(parse_settings("--overrides", self.overrides), **fields)
+
+    def config_with(self, settings: Mapping[str, Any], **fields: Any) -> EngineConfig:  # noqa: ANN401
+        """Return the configuration with these options, other fields, and settings in their place.
+
+        Raises:
+            BadRequestError: If a value is invalid.
+        """
         fields |= {"quantization": self.quantization, "kv_cache_dtype": self.kv_cache_dtype}
-        known = EngineConfig.__dataclass_fields__
-        for name, value in parse_overrides(self.overrides).items():
-            field = _OVERRIDES.get(name, name)
-            if field not in known:
-                hint = suggest(name, known, synonyms=ENGINE_SYNONYMS)
-                hint = hint or f"; known: {', '.join(known)}"
-                raise CommandError(f"--overrides has no setting {name!r}{hint}")
-
-            fields[field] = _as_number(value)
-
-        return EngineConfig(**fields)
+        return EngineConfig(**{**fields, **settings})
 
 
-def parse_overrides(text: str) -> dict[str, int | str]:
+def parse_settings(option: str, text: str) -> dict[str, Any]:
+    """Return the fields of `EngineConfig` in `name=value;name=value`.
+
+    Args:
+        option: The option that has the text, for errors.
+        text: The settings, also under MLC LLM's names.
+
+    Raises:
+        CommandError: If a setting is unknown or has no value.
+    """
+    known = EngineConfig.__dataclass_fields__
+    fields: dict[str, Any] = {}
+    for name, value in parse_overrides(text, option).items():
+        field = _OVERRIDES.get(name, name)
+        if field not in known:
+            hint = suggest(name, known, synonyms=ENGINE_SYNONYMS)
+            hint = hint or f"; known: {', '.join(known)}"
+            raise CommandError(f"{option} has no setting {name!r}{hint}")
+
+        fields[field] = (value,) if field == "additional_models" else _as_number(value)
+
+    return fields
+
+
+def parse_overrides(text: str, option: str = "--overrides") -> dict[str, int | str]:
     """Return the settings in `name=value;name=value`.
 
     Raises:
@@ -59,7 +82,7 @@ def parse_overrides(text: str) -> dict[str, int | str]:
     for item in filter(None, (part.strip() for part in text.split(";"))):
         name, separator, value = (part.strip() for part in item.partition("="))
         if not separator or not value:
-            raise CommandError(f"--overrides must be 'name=value;name=value', got {item!r}")
+            raise CommandError(f"{option}: a setting must be 'name=value', got {item!r}")
 
         values[name] = int(value) if value.lstrip("-").isdecimal() else value
     return values

@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from aiomlc.cli.options.common import Preset
-from aiomlc.cli.options.overrides import ModelOptions
+from aiomlc.cli.options.overrides import ModelOptions, parse_settings
 from aiomlc.cli.terminal.failures import CommandError
 from aiomlc.config import EngineConfig
+from aiomlc.errors import BadRequestError
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -75,7 +76,8 @@ class EngineOptions(ModelOptions):
     embedding_model: Annotated[str | None, _option("An encoder, for embeddings.")] = None
     embedding_model_lib: Annotated[str | None, _option("The library of the encoder.")] = None
     add_model: Annotated[
-        list[str] | None, _option("Another model, as NAME=MODEL; may be repeated.")
+        list[str] | None,
+        _option("Another model, as NAME=MODEL or NAME=MODEL,setting=value; may be repeated."),
     ] = None
     load: Annotated[
         Literal["start", "demand"], _option("Open models at the start, or by a first request.")
@@ -96,21 +98,33 @@ class EngineOptions(ModelOptions):
         bool, _option("Record events, for /debug/dump_event_trace.", "Engine")
     ] = False
 
-    def named_models(self) -> list[tuple[str, str]]:
-        """Return the names and models of `--add-model`.
+    def named_models(self) -> list[tuple[str, str, EngineConfig]]:
+        """Return the names, models and configurations of `--add-model`.
+
+        `--overrides` and `--additional-models` are those of MODEL: the others have settings of
+        their own, which take the place of the common options.
 
         Raises:
-            CommandError: If one is not `NAME=MODEL`.
+            CommandError: If one is not `NAME=MODEL,setting=value`, or a setting is unknown.
+            BadRequestError: If a value is invalid.
         """
-        pairs: list[tuple[str, str]] = []
+        found: list[tuple[str, str, EngineConfig]] = []
         for text in self.add_model or ():
-            name, _, model = text.partition("=")
+            first, _, settings = text.partition(",")
+            name, _, model = first.partition("=")
             if not name or not model:
-                raise CommandError(f"--add-model must be NAME=MODEL, got {text!r}")
+                raise CommandError(f"--add-model must be NAME=MODEL,setting=value, got {text!r}")
 
-            pairs.append((name, model))
+            option = f"--add-model {name}"
+            values = parse_settings(option, settings.replace(",", ";"))
+            try:
+                config = self.config_with(values, **self._modes())
+            except BadRequestError as error:
+                raise BadRequestError(f"{option}: {error}", param=error.param) from None
 
-        return pairs
+            found.append((name, model, config))
+
+        return found
 
     def engine_config(self) -> EngineConfig:
         """Return the configuration of the engine of MODEL.
@@ -119,12 +133,14 @@ class EngineOptions(ModelOptions):
             CommandError: If a setting in `--overrides` is unknown or has no value.
             BadRequestError: If a value is invalid.
         """
-        return self.config(
-            additional_models=tuple(self.additional_models or ()),
-            prefill_mode=self.prefill_mode,
-            prefix_cache_mode=self.prefix_cache_mode,
-            speculative_mode=self.speculative_mode,
-        )
+        return self.config(additional_models=tuple(self.additional_models or ()), **self._modes())
+
+    def _modes(self) -> dict[str, str]:
+        return {
+            "prefill_mode": self.prefill_mode,
+            "prefix_cache_mode": self.prefix_cache_mode,
+            "speculative_mode": self.speculative_mode,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -274,5 +274,5 @@ def test_overrides_are_parsed_as_mlc_llm_writes_them() -> None:
         "sliding_window_size": -1,
         "kv_cache_dtype": "int8",
     }
-    with pytest.raises(CommandError, match="'name=value;name=value', got 'x'"):
+    with pytest.raises(CommandError, match="a setting must be 'name=value', got 'x'"):
         parse_overrides("x")

@@ -108,6 +108,45 @@ def test_added_models_need_a_name(text: str) -> None:
         EngineOptions(add_model=[text]).named_models()
 
 
+def test_an_added_model_has_settings_of_its_own() -> None:
+    options = EngineOptions(
+        kv_cache_dtype="int8",
+        prefill_mode="chunked",
+        mode="server",
+        overrides="context_window_size=128;max_num_sequence=3",
+        add_model=[
+            "plain=mock://echo",
+            "own=mock://echo,context_window_size=64,kv_cache_dtype=auto,mode=interactive",
+            "drafts=mock://echo,speculative_mode=small_draft,additional_models=draft",
+        ],
+    )
+
+    (_, _, plain), (_, _, own), (_, _, drafts) = options.named_models()
+    engines = serve_process.make_engines("mock://echo", options, lambda _: None)
+
+    assert (plain.kv_cache_dtype, plain.prefill_mode) == ("int8", "chunked")
+    assert (plain.max_single_sequence_length, plain.max_num_sequence) == (None, None)
+    assert (own.max_single_sequence_length, own.kv_cache_dtype) == (64, "auto")
+    assert drafts.additional_models == ("draft",)
+    assert engines["mock://echo"].engine_config.max_single_sequence_length == 128
+    assert engines["plain"].engine_config.mode == "server"
+    assert engines["own"].engine_config.mode == "interactive"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("n_ctx=64", "--add-model a has no setting 'n_ctx'; did you mean max_single_sequence"),
+        ("max_num_sequence", "--add-model a: a setting must be 'name=value', got 'max_num_seq"),
+        ("max_num_sequence=many", "--add-model a: engine_config.max_num_sequence must be"),
+        ("speculative_mode=eagle", "--add-model a: engine_config.speculative_mode = 'eagle'"),
+    ],
+)
+def test_an_invalid_setting_of_an_added_model_is_named(settings: str, message: str) -> None:
+    with pytest.raises(BadRequestError, match=re.escape(message)):
+        EngineOptions(add_model=[f"a=mock://echo,{settings}"]).named_models()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
