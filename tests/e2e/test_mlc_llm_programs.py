@@ -109,6 +109,46 @@ PROGRAMS = {
                 print(choice.delta.content, end="", flush=True)
         engine.terminate()
     """,
+    "sizes": """
+        from mlc_llm import MLCEngine
+
+        engine = MLCEngine(MODEL, max_batch_size=2, max_total_sequence_length=1024,
+                           prefill_chunk_size=256, gpu_memory_utilization=0.5)
+        messages = [{"role": "user", "content": "What is 12 plus 30?"}]
+        response = engine.chat.completions.create(messages=messages, temperature=0)
+        print(response.choices[0].message.content)
+        engine.terminate()
+    """,
+    "functions": """
+        import json
+        import threading
+        import mlc_llm.json_ffi
+        import tvm_ffi
+
+        table = tvm_ffi.get_global_func("mlc.json_ffi.CreateJSONFFIEngine")()
+        texts, ended = [], threading.Event()
+
+        def callback(chunks):
+            for chunk in json.loads(chunks):
+                texts.extend(choice["delta"].get("content") or "" for choice in chunk["choices"])
+                if any(choice["finish_reason"] for choice in chunk["choices"]):
+                    ended.set()
+
+        table["init_background_engine"](1, 0, callback)
+        loops = [threading.Thread(target=table[f"run_background_{name}"])
+                 for name in ("loop", "stream_back_loop")]
+        for loop in loops:
+            loop.start()
+        table["reload"](json.dumps({"model": MODEL, "mode": "local"}))
+        table["chat_completion"](json.dumps(
+            {"messages": [{"role": "user", "content": "What is 12 plus 30?"}], "temperature": 0}
+        ), "1")
+        ended.wait(20)
+        print("".join(texts))
+        table["exit_background_loop"]()
+        for loop in loops:
+            loop.join()
+    """,
     "server": """
         import json
         from urllib.request import Request, urlopen

@@ -173,6 +173,25 @@ def test_every_documented_argument_of_the_engines_is_accepted_at_its_default(nam
     engine.terminate()
 
 
+@pytest.mark.parametrize(
+    ("settings", "rows", "budget"),
+    [
+        ({}, 4, 2048),
+        ({"mode": "interactive"}, None, 2048),
+        ({"mode": "server"}, None, 2048),
+        ({"max_batch_size": 2, "prefill_chunk_size": 256}, 2, 256),
+    ],
+)
+def test_the_sizes_of_an_engine_are_those_of_mlc_llm(
+    settings: dict[str, Any], rows: int | None, budget: int
+) -> None:
+    engine = module("").MLCEngine(loader=fake_loader(FakeCore()), **settings)
+
+    config = engine.engine_config
+    assert (config.max_num_sequence, config.step_token_budget) == (rows, budget)
+    engine.terminate()
+
+
 def row_of(outputs: list[Any]) -> tuple[list[str], Any]:
     """Return the texts of a request's choices, and its usage."""
     texts = [""] * len(outputs[0])

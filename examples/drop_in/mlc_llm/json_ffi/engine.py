@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import aiomlc
+from aiomlc.api.json_ffi import functions as functions  # Registers them with TVM.
 from aiomlc.api.json_ffi.engine import JSONFFIChat as Chat
 from aiomlc.api.json_ffi.engine import JSONFFICompletions as Completions
 from mlc_llm._not_supported import FunctionTable
 from mlc_llm.serve.config import EngineConfig as EngineConfig
-from mlc_llm.serve.config import frozen, thawed
+from mlc_llm.serve.config import freeze, thawed
 from mlc_llm.serve.engine_base import EngineMetrics as EngineMetrics
 
 __all__ = (
@@ -52,7 +53,7 @@ class JSONFFIEngine(aiomlc.JSONFFIEngine):  # type: ignore[misc]
     """aiomlc's engine whose requests and chunks are JSON."""
 
     def __init__(self, model: Any = None, device: Any = "auto", **settings: Any) -> None:
-        settings["engine_config"] = frozen(settings.get("engine_config"))
+        freeze(settings)
         super().__init__(model, device, **settings)
         self._state = EngineState()
         self._last_error = ""

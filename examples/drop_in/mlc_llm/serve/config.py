@@ -22,8 +22,12 @@ class EngineConfig(dataclasses.make_dataclass("EngineConfig", _FIELDS)):  # type
         self.additional_models = list(self.additional_models)
         self.frozen()
 
-    def frozen(self) -> aiomlc.EngineConfig:
+    def frozen(self, mode: str = "server", **legacy: Any) -> aiomlc.EngineConfig:
         """Return the settings as aiomlc's record.
+
+        Args:
+            mode: The mode of the engine, which decides the batch size as in MLC LLM.
+            legacy: Arguments of the engine that are settings.
 
         Raises:
             BadRequestError: If a field is out of range or not supported.
@@ -31,7 +35,10 @@ class EngineConfig(dataclasses.make_dataclass("EngineConfig", _FIELDS)):  # type
         values = {**vars(self), "additional_models": tuple(self.additional_models)}
         if self.step_token_budget is None and self.prefill_mode == "hybrid":
             # A step of MLC LLM takes all prompts that fit its chunk.
-            values["step_token_budget"] = self.prefill_chunk_size or _CHUNK
+            chunk = self.prefill_chunk_size or legacy.get("prefill_chunk_size")
+            values["step_token_budget"] = chunk or _CHUNK
+        if mode == "local" and self.max_num_sequence is legacy.get("max_batch_size") is None:
+            values["max_num_sequence"] = _LOCAL_SEQUENCES
 
         return aiomlc.EngineConfig(**values)
 
@@ -52,13 +59,22 @@ class EngineConfig(dataclasses.make_dataclass("EngineConfig", _FIELDS)):  # type
 
 
 _CHUNK = 2048  # At most the engine's own chunk counts.
+_LOCAL_SEQUENCES = 4
 
 
-def frozen(config: Any) -> Any:
-    """Return a configuration for aiomlc; whatever else it is, aiomlc reports it."""
-    return (
-        EngineConfig().frozen() if config is None else getattr(config, "frozen", lambda: config)()
-    )
+def freeze(settings: dict[str, Any]) -> None:
+    """Replace the configuration in an engine's arguments by one of aiomlc.
+
+    Whatever else it is, aiomlc reports it.
+    """
+    config = settings.get("engine_config")
+    if config is None:
+        config = EngineConfig()
+    if isinstance(config, EngineConfig):
+        legacy = {name: settings.get(name) for name in ("prefill_chunk_size", "max_batch_size")}
+        config = config.frozen(settings.get("mode", "local"), **legacy)
+
+    settings["engine_config"] = config
 
 
 def thawed(config: aiomlc.EngineConfig) -> EngineConfig:

@@ -9,7 +9,7 @@ from typing import Any
 import aiomlc
 from aiomlc.api.json_ffi.chunks import with_required_fields
 from mlc_llm.serve.config import EngineConfig as EngineConfig
-from mlc_llm.serve.config import frozen, thawed
+from mlc_llm.serve.config import freeze, thawed
 from mlc_llm.serve.engine_base import (
     CallbackStreamOutput,
     EngineMetrics,
@@ -138,7 +138,7 @@ class MLCEngine(aiomlc.MLCEngine, MLCEngineBase):  # type: ignore[misc]
     """aiomlc's engine for blocking code."""
 
     def __init__(self, model: Any = None, device: Any = "auto", **settings: Any) -> None:
-        settings["engine_config"] = frozen(settings.get("engine_config"))
+        freeze(settings)
         super().__init__(model, device, **settings)
         self.chat = Chat(self.chat)
         self._add_private_members()
@@ -165,7 +165,7 @@ class AsyncMLCEngine(aiomlc.AsyncMLCEngine, MLCEngineBase):  # type: ignore[misc
     """aiomlc's engine for asyncio and trio."""
 
     def __init__(self, model: Any = None, device: Any = "auto", **settings: Any) -> None:
-        settings["engine_config"] = frozen(settings.get("engine_config"))
+        freeze(settings)
         super().__init__(model, device, **settings)
         self.chat = AsyncChat(self.chat)
         self._add_private_members()

@@ -16,7 +16,7 @@ from aiomlc.runtime.loading.model_directory import find_model
 from mlc_llm._not_supported import FunctionTable, lacks
 from mlc_llm.protocol import generation_config as parameters
 from mlc_llm.serve.config import EngineConfig as EngineConfig
-from mlc_llm.serve.config import frozen
+from mlc_llm.serve.config import freeze
 from mlc_llm.serve.event_trace_recorder import EngineTraceRecorder
 from mlc_llm.support.auto_device import detect_device as detect_device
 from mlc_llm.tokenizers import TextStreamer as TextStreamer
@@ -142,7 +142,9 @@ def _debug_fields(config: Any) -> Any:
 def _check_engine_config(
     model: str, model_lib: str | None, mode: Any, engine_config: EngineConfig
 ) -> None:
-    complete_config(frozen(engine_config), model=model, model_lib=model_lib, mode=mode)
+    settings = {"engine_config": engine_config, "mode": mode}
+    freeze(settings)
+    complete_config(settings["engine_config"], model=model, model_lib=model_lib, mode=mode)
 
 
 def _parse_models(

@@ -10,7 +10,7 @@ from mlc_llm._not_supported import FunctionTable
 from mlc_llm.protocol.generation_config import GenerationConfig
 from mlc_llm.protocol.generation_config import frozen as frozen_parameters
 from mlc_llm.serve.config import EngineConfig as EngineConfig
-from mlc_llm.serve.config import frozen
+from mlc_llm.serve.config import freeze
 from mlc_llm.serve.engine_base import EngineMetrics
 from mlc_llm.serve.event_trace_recorder import EngineTraceRecorder
 from mlc_llm.serve.request import Request as Request
@@ -22,6 +22,8 @@ def _create_tvm_module(
     """Return functions of the table that a global function of the FFI creates."""
     import tvm_ffi
 
+    import mlc_llm.json_ffi  # noqa: F401 - whose functions may be asked for.
+
     table = tvm_ffi.get_global_func(creator)(*(creator_args or ()))
     return {name: table[name] for name in ffi_funcs}
 
@@ -30,7 +32,7 @@ class SyncMLCEngine(aiomlc.SyncMLCEngine):  # type: ignore[misc]
     """aiomlc's engine that the caller advances step by step."""
 
     def __init__(self, model: Any = None, device: Any = "auto", **settings: Any) -> None:
-        settings["engine_config"] = frozen(settings.get("engine_config"))
+        freeze(settings)
         super().__init__(model, device, **settings)
         traces = self.engine_config.enable_tracing
         self.trace_recorder = EngineTraceRecorder(self.trace) if traces else None
