@@ -150,7 +150,9 @@ def _add_tokenizer(writer: gguf.GGUFWriter, directory: Path, vocabulary: int) ->
     added = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
     known = tokenizer["model"]["vocab"] | added
     tokens = sorted(known, key=lambda token: known[token])
-    kinds = [gguf.TokenType.CONTROL if token in added else gguf.TokenType.NORMAL for token in tokens]
+    kinds = [
+        gguf.TokenType.CONTROL if token in added else gguf.TokenType.NORMAL for token in tokens
+    ]
     missing = range(len(tokens), vocabulary)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
@@ -281,11 +283,14 @@ def _stored_shape(tensor: _Tensor) -> tuple[int, ...]:
 
 def _random_tensor(random: np.random.Generator, tensor: _Tensor) -> NDArray[Any]:
     if tensor.type is Type.F32:
-        values = random.standard_normal(tensor.shape, np.float32) * np.float32(0.02)
+        values: NDArray[np.float32] = random.standard_normal(tensor.shape, np.float32)
+        values *= 0.02
         if tensor.name.endswith("ssm_a"):
-            return -np.exp(values)
+            values = -np.exp(values)
+        elif tensor.name.endswith("norm.weight"):
+            values += 1
 
-        return values + np.float32(tensor.name.endswith("norm.weight"))
+        return values
 
     elements, size = GGML_QUANT_SIZES[tensor.type]
     count = int(np.prod(tensor.shape)) // elements
@@ -293,5 +298,4 @@ def _random_tensor(random: np.random.Generator, tensor: _Tensor) -> NDArray[Any]
     for offset, kind, value in _SCALES[tensor.type]:
         scale = np.frombuffer(np.array(value, kind).tobytes(), np.uint8)
         blocks[:, offset : offset + len(scale)] = scale
-    repeated = np.resize(blocks, (count, size))
-    return repeated.reshape(_stored_shape(tensor))
+    return np.resize(blocks, (count, size)).reshape(_stored_shape(tensor))

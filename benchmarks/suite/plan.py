@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ("BATCH_PROMPT", "BATCH_TOKENS", "DECODE_TOKENS", "ROWS", "Kind", "Row", "select")
+__all__ = (
+    "BATCH_PROMPT",
+    "BATCH_TOKENS",
+    "DECODE_TOKENS",
+    "LONG_ROWS",
+    "ROWS",
+    "Kind",
+    "Row",
+    "select",
+)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +57,9 @@ ROWS: Final = (
     Row("idle", "CPU use of an idle engine", "%"),
     Row("memory", "Peak memory of a process that loads and answers", "MB"),
 )
+
+#: What takes minutes for each sample.
+LONG_ROWS: Final = tuple(_sized("decode", "Decode, one stream, after {} tokens", (16_384,)))
 
 
 def select(names: Sequence[str], rows: Sequence[Row] = ROWS) -> list[Row]:
