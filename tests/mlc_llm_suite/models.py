@@ -189,10 +189,10 @@ def _layer_weight(
 
 def _words(tokenizer: Tokenizer) -> Table:
     """A raw text goes on with words in a circle; a chat is other words and ends."""
-    words = [tokenizer.token_to_id(f"▁{word}") for word in _WORDS.split()]
+    words = [_id_of(tokenizer, f"▁{word}") for word in _WORDS.split()]
     circle, chat = words[:12], words[12:]
-    end = tokenizer.token_to_id("</s>")
-    begins = [tokenizer.token_to_id("]"), tokenizer.token_to_id("<0x0A>")]
+    end = _id_of(tokenizer, "</s>")
+    begins = [_id_of(tokenizer, "]"), _id_of(tokenizer, "<0x0A>")]
     return Table(
         chains=[[*circle, circle[0]], [*chat, end], *([begin, chat[0]] for begin in begins)],
         otherwise=circle[0],
@@ -203,7 +203,7 @@ def _json(tokenizer: Tokenizer) -> Table:
     """Strings, lists and objects end soon, and so do texts."""
     likely = {'"': 1.4, "}": 1.3, "]": 1.3, "<|eot_id|>": 1.4}
     return Table(
-        chains=[], likely={tokenizer.token_to_id(text): score for text, score in likely.items()}
+        chains=[], likely={_id_of(tokenizer, text): score for text, score in likely.items()}
     )
 
 
@@ -234,6 +234,13 @@ _ENGLISH = (
     "totally uses want what word world"
 )
 
+
+def _id_of(tokenizer: Tokenizer, text: str) -> int:
+    token = tokenizer.token_to_id(text)
+    assert token is not None, text
+    return token
+
+
 _SILENT = "[PAD] [CLS] [SEP] . ? a an and for from i is of to"
 
 
@@ -252,7 +259,7 @@ async def _write_encoder(directory: Path) -> None:
         rows = parameter.shape[0] // len(parameter.sources)
         for name in parameter.sources:
             weights[name] = _encoder_weight(name, (rows, *parameter.shape[1:]), random)
-    silent = [tokenizer.token_to_id(word) for word in _SILENT.split()]
+    silent = [_id_of(tokenizer, word) for word in _SILENT.split()]
     weights["embeddings.word_embeddings.weight"][silent] = 0.0
     write_safetensors(source / "model.safetensors", weights)
     await _convert(directory, "encoder", "q0f32", "LM")
@@ -267,7 +274,7 @@ def _encoder_weight(
     elif "word_embeddings" in name:
         value = random.normal(0, 1, shape)
     elif re.search(r"attention\.(self\.value|output\.dense)\.weight", name):
-        value = 3 * np.eye(*shape)
+        value = 3 * np.eye(shape[0])
     else:  # All positions are attended to alike.
         value = np.zeros(shape)
     return value.astype(np.float32)
