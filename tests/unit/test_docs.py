@@ -75,3 +75,11 @@ def test_the_readme_and_the_design_page_stay_short() -> None:
     design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8").split()
     assert len(readme) <= 150
     assert len(design) <= 2400
+
+
+def test_pictures_are_small_and_used() -> None:
+    pictures = list((ROOT / "docs" / "images").iterdir())
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+
+    assert {path.name: size for path in pictures if (size := path.stat().st_size) > 150_000} == {}
+    assert [path.name for path in pictures if f"images/{path.name}" not in text] == []

@@ -23,7 +23,7 @@ from tests.e2e.playground.open_page import ask, open_page, send, tab
 
 _DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
 _DARK: dict[str, Any] = {**_DESKTOP, "color_scheme": "dark"}
-_PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
+_PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5}
 _UNSURE = re.compile(r" [34]\d\.\d %; instead of")
 _STORY = "Tell me a story about a fox called Rosa."
 
