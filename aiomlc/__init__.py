@@ -24,9 +24,13 @@ def __getattr__(name: str) -> object:
     if name not in _ELSEWHERE:
         return _find(name)
 
+    from inspect import currentframe
+
     message = f"aiomlc has no {name!r}: use {_ELSEWHERE[name]}"
     # `from aiomlc import name` has its own words in place of an AttributeError.
-    if sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap":
+    frame = currentframe()
+    caller = None if frame is None else frame.f_back
+    if caller is not None and caller.f_globals.get("__name__") == "importlib._bootstrap":
         raise ImportError(message, name=__name__)
 
     raise AttributeError(message, name=name, obj=sys.modules[__name__])
