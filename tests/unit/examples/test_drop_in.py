@@ -137,6 +137,27 @@ def test_configurations_can_be_changed_and_are_checked() -> None:
         module("serve").MLCEngine(engine_config=config, loader=fake_loader(FakeCore()))
 
 
+def test_conversation_templates_can_be_changed_and_registered() -> None:
+    registry = module("conversation_template").ConvTemplateRegistry
+    template = registry.get_conv_template("chatml")
+    template.system_message = "Be brief."
+    template.messages.append(("user", "Hello"))
+    template.messages.append(("assistant", None))
+    other = registry.get_conv_template("chatml")
+    other.name = "drop-in test"
+    registry.register_conv_template(other)
+
+    (prompt,) = template.as_prompt()
+    assert prompt == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert other.messages == []
+    assert registry.get_conv_template("drop-in test") == other
+    with pytest.raises(ValueError, match="already"):
+        registry.register_conv_template(other)
+
+
 def test_the_functions_of_mlc_llms_engines_read_models() -> None:
     base = module("serve.engine_base")
     models = base._parse_models(str(BUNDLED_MODEL), None, ["draft:lib.so"])

@@ -1,1 +1,1 @@
-from aiomlc import ConvTemplateRegistry as ConvTemplateRegistry
+from mlc_llm.conversation_template.registry import ConvTemplateRegistry as ConvTemplateRegistry
