@@ -88,6 +88,12 @@ class Call {
     routing.selection_bias = args_.Data<float>(*bias, "selection_bias");
   }
 
+  /*! \param scales [experts]. */
+  void SetScales(const TensorView& scales) {
+    args_.RequireShape(scales, "expert_scales", {call_.routing.num_experts});
+    call_.routing.expert_scales = args_.Data<float>(scales, "expert_scales");
+  }
+
   void SetActivation(Activation activation) { call_.activation = activation; }
 
   void Run() const { MixtureOfExperts(ThreadPool::Current(), call_); }
@@ -118,6 +124,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   constexpr const char* kShared = "aiomlc.cpu.mix_experts_shared";
   constexpr const char* kSigmoid = "aiomlc.cpu.mix_experts_sigmoid";
   constexpr const char* kBiasedSigmoid = "aiomlc.cpu.mix_experts_biased_sigmoid";
+  constexpr const char* kScaledGeluTanh = "aiomlc.cpu.mix_experts_scaled_gelu_tanh";
   constexpr const char* kClampedSwiGlu = "aiomlc.cpu.mix_experts_clamped_swiglu";
   refl::GlobalDef()
       .def(kPlain,
@@ -154,6 +161,17 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                        {x, logits, {gate_up, gate_up_layout}, {down, down_layout}, out}, per_row,
                        normalize != 0);
              call.UseSigmoid(&bias, epsilon, scale);
+             call.Run();
+           })
+      .def(kScaledGeluTanh,
+           [](TensorView x, TensorView logits, TensorView gate_up, ffi::Shape gate_up_layout,
+              TensorView down, ffi::Shape down_layout, int64_t per_row, int64_t normalize,
+              TensorView expert_scales, TensorView out) {
+             Call call(kScaledGeluTanh,
+                       {x, logits, {gate_up, gate_up_layout}, {down, down_layout}, out}, per_row,
+                       normalize != 0);
+             call.SetScales(expert_scales);
+             call.SetActivation(Activation::kGeluTanh);
              call.Run();
            })
       .def(kClampedSwiGlu, [](TensorView x, TensorView logits, TensorView gate_up,

@@ -218,6 +218,14 @@ void CallScale(TensorView x, double factor, TensorView out) {
         args.Data<float>(out, "out"));
 }
 
+void CallScaleBy(TensorView x, TensorView factor, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.scale_by");
+  RequireRows(args, out, "out", RowsOf(args, x, "x"));
+  args.RequireShape(factor, "factor", {1});
+  Scale(ThreadPool::Current(), args.Data<float>(x, "x"), *args.Data<float>(factor, "factor"),
+        x.numel(), args.Data<float>(out, "out"));
+}
+
 void CallSoftCap(TensorView x, double cap, TensorView out) {
   const TensorArguments args("aiomlc.cpu.soft_cap");
   RequireRows(args, out, "out", RowsOf(args, x, "x"));
@@ -264,6 +272,56 @@ void CallQkNorm(TensorView qkv, TensorView q_weight, TensorView k_weight, double
   QkNorm(ThreadPool::Current(), heads, span, args.Data<float>(qkv, "qkv"),
          args.Data<float>(q_weight, "q_weight"), args.Data<float>(k_weight, "k_weight"),
          static_cast<float>(eps), rows, args.Floats(out, "out", out_type), out_type);
+}
+
+void CallQkvNorm(TensorView qkv, TensorView q_weight, TensorView k_weight, double eps,
+                 int64_t num_q_heads, int64_t num_kv_heads, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.qkv_norm");
+  args.Require(num_q_heads >= 0 && num_kv_heads > 0, "there must be heads of keys");
+  args.RequireShape(qkv, "qkv", {kAny, kAny, kAny});
+  const HeadLayout heads{num_q_heads, num_kv_heads, qkv.size(2)};
+  const int64_t keys = num_q_heads + num_kv_heads;
+  args.Require(qkv.size(1) == heads.num_heads() || qkv.size(1) == keys, "qkv must have ",
+               heads.num_heads(), " or ", keys, " heads, got ", qkv.size(1));
+  args.RequireShape(q_weight, "q_weight", {heads.head_dim});
+  args.RequireShape(k_weight, "k_weight", {heads.head_dim});
+  args.RequireShape(out, "out", {qkv.size(0), heads.num_heads(), heads.head_dim});
+  const FloatType out_type = args.Type(out, "out");
+  QkvNorm(ThreadPool::Current(), heads,
+          qkv.size(1) == keys ? ValueSource::kKeys : ValueSource::kValues,
+          args.Data<float>(qkv, "qkv"), args.Data<float>(q_weight, "q_weight"),
+          args.Data<float>(k_weight, "k_weight"), static_cast<float>(eps), qkv.size(0),
+          args.Floats(out, "out", out_type), out_type);
+}
+
+/*! \return Columns of `x`, whose elements are those of `type`. */
+ColumnRange RangeOf(const TensorArguments& args, const TensorView& x, const char* name,
+                    FloatType type, int64_t begin, int64_t size) {
+  args.RequireShape(x, name, {kAny, kAny});
+  args.Require(begin >= 0 && size >= 0 && begin + size <= x.size(1), name, " must have ",
+               begin + size, " columns, got ", x.size(1));
+  return {args.Floats(x, name, type), x.size(1), begin, size};
+}
+
+void CallConcatColumns(TensorView a, TensorView b, int64_t begin, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.concat_columns");
+  args.RequireShape(a, "a", {kAny, kAny});
+  args.RequireShape(b, "b", {a.size(0), kAny});
+  args.RequireShape(out, "out", {a.size(0), kAny});
+  const FloatType type = args.Type(out, "out");
+  ConcatColumns(ThreadPool::Current(), RangeOf(args, a, "a", type, 0, a.size(1)),
+                RangeOf(args, b, "b", type, begin, out.size(1) - a.size(1)), out.size(0), type,
+                args.Floats(out, "out", type));
+}
+
+void CallSliceColumns(TensorView x, int64_t begin, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.slice_columns");
+  args.RequireShape(out, "out", {kAny, kAny});
+  args.RequireShape(x, "x", {out.size(0), kAny});
+  const FloatType type = args.Type(out, "out");
+  const ColumnRange range = RangeOf(args, x, "x", type, begin, out.size(1));
+  ConcatColumns(ThreadPool::Current(), {.rows = range.rows}, range, out.size(0), type,
+                args.Floats(out, "out", type));
 }
 
 void CallGatherRows(TensorView x, TensorView rows, TensorView out) {
@@ -326,8 +384,12 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.packed_attention", CallPackedAttention)
       .def("aiomlc.cpu.add", CallAdd)
       .def("aiomlc.cpu.scale", CallScale)
+      .def("aiomlc.cpu.scale_by", CallScaleBy)
       .def("aiomlc.cpu.soft_cap", CallSoftCap)
       .def("aiomlc.cpu.qk_norm", CallQkNorm)
+      .def("aiomlc.cpu.qkv_norm", CallQkvNorm)
+      .def("aiomlc.cpu.concat_columns", CallConcatColumns)
+      .def("aiomlc.cpu.slice_columns", CallSliceColumns)
       .def("aiomlc.cpu.gather_rows", CallGatherRows)
       .def("aiomlc.cpu.gather_columns", CallGatherColumns);
 }

@@ -59,13 +59,35 @@ int64_t HeadDim(KvType type, int64_t size) {
   return size - static_cast<int64_t>(KvScaleBytes(type) / KvElementBytes(type));
 }
 
+/*!
+ * \brief The heads of the layer that is computed: those of its settings, or the cache's.
+ * \param cache The heads of the cache's tensors, whose memory must suffice; without query heads for
+ *     a tensor that has none.
+ */
+HeadLayout LayerHeads(const TensorArguments& args, KvType type, const HeadLayout& cache) {
+  const HeadLayout& own = LayerAttention::Current().settings().heads;
+  if (own.head_dim == 0) return cache;
+  const auto fits = [&](int64_t heads, int64_t cache_heads) {
+    return static_cast<size_t>(heads) * KvRowBytes(type, own.head_dim) <=
+           static_cast<size_t>(cache_heads) * KvRowBytes(type, cache.head_dim);
+  };
+  const bool has_queries = cache.num_query_heads > 0;
+  args.Require(fits(own.num_kv_heads, cache.num_kv_heads) &&
+                   (!has_queries || fits(own.num_query_heads, cache.num_query_heads)),
+               "the heads of the layer do not fit into those of the KV cache");
+  return own;
+}
+
 KvPages PagesOf(const TensorArguments& args, const TensorView& pages) {
   args.RequireShape(pages, "pages", {kAny, 2, kAny, kPageSize, kAny});
   const KvType type = args.TypeOfKv(pages, "pages");
   const int64_t head_dim = HeadDim(type, pages.size(4));
   args.Require(head_dim > 0, "pages must have a positive head_dim, got ", head_dim);
-  return {static_cast<std::byte*>(args.Kv(pages, "pages", type)), pages.size(0), pages.size(2),
-          head_dim, type};
+  const HeadLayout heads = LayerHeads(args, type, {0, pages.size(2), head_dim});
+  const size_t page_stride =
+      2 * static_cast<size_t>(pages.size(2) * kPageSize) * KvRowBytes(type, head_dim);
+  return {static_cast<std::byte*>(args.Kv(pages, "pages", type)), pages.size(0),
+          heads.num_kv_heads, heads.head_dim, type, page_stride};
 }
 
 /*! \return The type of queries and output for keys and values of `type`. */
@@ -114,8 +136,8 @@ void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorV
   args.RequireShape(k, "k", {rows, kAny, q.size(2)});
   args.RequireShape(v, "v", {rows, k.size(1), q.size(2)});
   RotaryCall call;
-  call.heads = {q.size(1), k.size(1), head_dim};
-  args.RequireShape(qkv, "qkv", {rows, call.heads.num_heads(), q.size(2)});
+  args.RequireShape(qkv, "qkv", {rows, q.size(1) + 2 * k.size(1), q.size(2)});
+  call.heads = LayerHeads(args, type, {q.size(1), k.size(1), head_dim});
   args.RequireShape(positions, "positions", {rows});
   args.RequireShape(rotation, "rotation", {kAny});
   const LayerSettings& layer = LayerAttention::Current().settings();
@@ -124,8 +146,8 @@ void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorV
                "rotation must have at least ", layer.rotation_begin + std::max<int64_t>(1, size),
                " floats, got ", rotation.size(0));
   call.num_frequencies = size - 1;
-  args.Require(2 * call.num_frequencies <= head_dim, "rotation must have at most ", head_dim / 2,
-               " inverse frequencies, got ", call.num_frequencies);
+  args.Require(2 * call.num_frequencies <= call.heads.head_dim, "rotation must have at most ",
+               call.heads.head_dim / 2, " inverse frequencies, got ", call.num_frequencies);
   call.type = QueryType(args, type);
   call.rows = rows;
   call.qkv = args.Kv(qkv, "qkv", type);
@@ -165,12 +187,14 @@ AttentionCall CallOf(const TensorArguments& args, const TensorView& q, const Ten
   args.RequireShape(q, "q", {kAny, kAny, kAny});
   args.RequireShape(output, "output", {q.size(0), q.size(1), q.size(2)});
   args.RequireShape(positions, "q_rope_position", {q.size(0)});
-  args.Require(num_kv_heads > 0 && q.size(1) % num_kv_heads == 0,
-               "the number of query heads must be a multiple of the ", num_kv_heads,
-               " key-value heads, got ", q.size(1));
   AttentionCall call;
   const KvType type = args.TypeOfKv(q, "q");
-  call.shape = {q.size(1), num_kv_heads, HeadDim(type, q.size(2)), QueryType(args, type),
+  const HeadLayout heads =
+      LayerHeads(args, type, {q.size(1), num_kv_heads, HeadDim(type, q.size(2))});
+  args.Require(heads.num_kv_heads > 0 && heads.num_query_heads % heads.num_kv_heads == 0,
+               "the number of query heads must be a multiple of the ", heads.num_kv_heads,
+               " key-value heads, got ", heads.num_query_heads);
+  call.shape = {heads.num_query_heads, heads.num_kv_heads, heads.head_dim, QueryType(args, type),
                 static_cast<float>(scale)};
   call.shape.is_8_bit = type == KvType::kI8;
   call.queries = call.shape.is_8_bit ? QuantizedLayer::Current().queries() : args.Kv(q, "q", type);
@@ -225,6 +249,7 @@ PageSegments SegmentsOf(const TensorArguments& args, const TensorView& pages,
   args.RequireShape(k_rope_pos_offset, "k_rope_pos_offset", {segments.num_groups});
   segments.pages = all.data;
   segments.num_pages = all.num_pages;
+  segments.page_stride = all.PageBytes();
   segments.page_indptr = args.Data<int32_t>(page_indptr, "page_indptr");
   segments.page_ids = args.Data<int32_t>(page_values, "page_values");
   segments.num_page_ids = page_values.size(0);
@@ -281,6 +306,15 @@ void CallCopyPage(TensorView pages, int64_t source, int64_t target, int64_t num_
   if (source != target) CopyPage(all, source, target, num_slots);
 }
 
+/*! \brief Copy a page of a cache whose layers have unequal heads, so that no slot is a fixed part. */
+void CallCopyWholePage(TensorView pages, int64_t source, int64_t target, int64_t /*num_slots*/) {
+  const TensorArguments args("aiomlc.cpu.kv_copy_whole_page");
+  const KvPages all = PagesOf(args, pages);
+  args.Require(source >= 0 && source < all.num_pages && target >= 0 && target < all.num_pages,
+               "page ids must be in [0, ", all.num_pages, "), got ", source, " and ", target);
+  if (source != target) CopyWholePage(all, source, target);
+}
+
 void CallDebugGet(TensorView pages, TensorView slot_ids, TensorView k_data, TensorView v_data,
                   int64_t layer_id) {
   const TensorArguments args("aiomlc.cpu.kv_debug_get");
@@ -326,8 +360,15 @@ void CallUnsupported(ffi::PackedArgs /*args*/, ffi::Any* /*result*/) {
 class LayerArguments {
  public:
   LayerArguments(const char* name, const ffi::PackedArgs& args) : checked_(name), args_(args) {
-    checked_.Require(args.size() == 10 || args.size() == 11, "expected 10 or 11 arguments, got ",
-                     args.size());
+    const bool has_cache_heads = args.size() >= kCacheHeads + 10;
+    checked_.Require(args.size() == 10 || args.size() == 11 || args.size() == kCacheHeads + 10 ||
+                         args.size() == kCacheHeads + 11,
+                     "expected 10, 11, 13 or 14 arguments, got ", args.size());
+    if (has_cache_heads) {
+      qkv_ = 8 + kCacheHeads;
+      cache_ = {args[8].cast<int64_t>(), args[9].cast<int64_t>(), args[10].cast<int64_t>()};
+      SetHeads();
+    }
     settings_.window = {args[3].cast<int64_t>(), args[4].cast<int64_t>()};
     settings_.soft_cap = static_cast<float>(args[5].cast<double>());
     settings_.rotation_begin = args[6].cast<int64_t>();
@@ -340,8 +381,8 @@ class LayerArguments {
     checked_.Require(settings_.rotation_begin >= 0 && settings_.rotation_size >= 0,
                      "rotation begin and size must be >= 0, got ", settings_.rotation_begin,
                      " and ", settings_.rotation_size);
-    if (args.size() == 11) {
-      const auto sinks = args[9].cast<TensorView>();
+    if (args.size() == qkv_ + 3) {
+      const auto sinks = args[qkv_ + 1].cast<TensorView>();
       checked_.RequireShape(sinks, "sink_scores", {kAny});
       settings_.sink_scores = checked_.Data<float>(sinks, "sink_scores");
       settings_.num_sink_scores = sinks.size(0);
@@ -349,8 +390,10 @@ class LayerArguments {
   }
 
   const TensorArguments& checked() const { return checked_; }
-  ffi::AnyView qkv() const { return args_[8]; }
+  ffi::AnyView qkv() const { return args_[qkv_]; }
   ffi::AnyView output() const { return args_[args_.size() - 1]; }
+  /*! \return The heads of the cache's tensors, if the layer has others; else none. */
+  const HeadLayout& cache() const { return cache_; }
 
   /*! \brief Run the attention of the KV cache with these settings. */
   void Attend(const ffi::AnyView& qkv, const ffi::AnyView& output, ffi::Any* result) const {
@@ -362,42 +405,43 @@ class LayerArguments {
   }
 
  private:
+  /*! \brief The number of arguments that describe the heads of the cache. */
+  static constexpr int kCacheHeads = 3;
+
+  /*! \brief Take the layer's heads from the shapes of qkv and output. */
+  void SetHeads() {
+    const auto qkv = args_[qkv_].cast<TensorView>();
+    const auto output = args_[args_.size() - 1].cast<TensorView>();
+    checked_.RequireShape(output, "output", {kAny, kAny, kAny});
+    checked_.RequireShape(qkv, "qkv", {output.size(0), kAny, output.size(2)});
+    const int64_t others = qkv.size(1) - output.size(1);
+    checked_.Require(others > 0 && others % 2 == 0 && output.size(2) > 0,
+                     "qkv must have as many key as value heads after its ", output.size(1),
+                     " query heads, got ", qkv.size(1), " heads");
+    checked_.Require(cache_.num_query_heads > 0 && cache_.num_kv_heads > 0 && cache_.head_dim > 0,
+                     "the cache must have heads");
+    settings_.heads = {output.size(1), others / 2, output.size(2)};
+  }
+
   TensorArguments checked_;
   const ffi::PackedArgs& args_;
+  int qkv_ = 8;
+  HeadLayout cache_;
   LayerSettings settings_;
 };
 
-/*!
- * \brief Run attention with per-layer settings. The arguments are: cache, layer, scale, window
- * size, sinks, soft cap, rotation begin, rotation size, qkv, sink scores (optional), output. A
- * window size, soft cap or rotation size of 0 disables the setting.
- *
- * The cache keeps all tokens, also for layers with a sliding window. In the cache's own sliding
- * window mode, all tokens of a chunk would see the window of its first token, and sequences could
- * not be forked.
- */
-void CallLayer(ffi::PackedArgs args, ffi::Any* result) {
-  const LayerArguments layer("aiomlc.cpu.kv_layer_attention", args);
-  layer.Attend(layer.qkv(), layer.output(), result);
-}
+constexpr DLDataType kInt8{kDLInt, 8, 1};
 
 /*!
- * \brief View [rows, heads, head_dim] floats as int8[rows, heads, head_dim + scale].
+ * \brief View a tensor [rows, ...] with the shape [rows, heads, row] that the cache checks.
  *
- * The cache checks only shapes, and this is the shape that an int8 cache expects.
+ * The cache itself reads no elements, so the view may be larger than the tensor's memory.
  */
-ffi::Tensor ViewAsInt8(const TensorArguments& args, const ffi::Tensor& tensor, const char* name,
-                       FloatType type) {
-  args.RequireShape(tensor, name, {kAny, kAny, kAny});
-  args.Floats(tensor, name, type);
-  const int64_t head_dim = tensor.size(2);
-  const auto row = static_cast<int64_t>(KvRowBytes(KvType::kI8, head_dim));
-  args.Require(row <= head_dim * static_cast<int64_t>(FloatBytes(type)), "head_dim of ", name,
-               " is too small for an int8 KV cache, got ", head_dim);
-  int64_t shape[] = {tensor.size(0), tensor.size(1), row};
-  int64_t strides[] = {shape[1] * row, row, 1};
+ffi::Tensor View(const ffi::Tensor& tensor, int64_t heads, int64_t row, DLDataType dtype) {
+  int64_t shape[] = {tensor.size(0), heads, row};
+  int64_t strides[] = {heads * row, row, 1};
   DLTensor view_tensor = *tensor.GetDLTensorPtr();
-  view_tensor.dtype = DLDataType{kDLInt, 8, 1};
+  view_tensor.dtype = dtype;
   view_tensor.shape = shape;
   view_tensor.strides = strides;
   using ffi::detail::ObjectUnsafe;
@@ -408,6 +452,47 @@ ffi::Tensor ViewAsInt8(const TensorArguments& args, const ffi::Tensor& tensor, c
       ObjectUnsafe::ObjectPtrFromOwned<ffi::TensorObj>(static_cast<TVMFFIObject*>(view)));
 }
 
+/*!
+ * \brief Run attention with per-layer settings. The arguments are: cache, layer, scale, window
+ * size, sinks, soft cap, rotation begin, rotation size, the cache's query heads, key-value heads and
+ * head_dim (optional), qkv, sink scores (optional), output. A window size, soft cap or rotation size
+ * of 0 disables the setting.
+ *
+ * If the layer has other heads than the cache, its keys and values take a part of the memory of the
+ * cache's, and the cache gets its tensors with the shapes that it expects.
+ *
+ * The cache keeps all tokens, also for layers with a sliding window. In the cache's own sliding
+ * window mode, all tokens of a chunk would see the window of its first token, and sequences could
+ * not be forked.
+ */
+void CallLayer(ffi::PackedArgs args, ffi::Any* result) {
+  const LayerArguments layer("aiomlc.cpu.kv_layer_attention", args);
+  const HeadLayout& cache = layer.cache();
+  if (cache.head_dim == 0) return layer.Attend(layer.qkv(), layer.output(), result);
+  const auto qkv = layer.qkv().cast<ffi::Tensor>();
+  const auto output = layer.output().cast<ffi::Tensor>();
+  layer.Attend(View(qkv, cache.num_heads(), cache.head_dim, qkv.dtype()),
+               View(output, cache.num_query_heads, cache.head_dim, output.dtype()), result);
+}
+
+/*!
+ * \brief View [rows, heads, head_dim] floats as int8[rows, heads, head_dim + scale].
+ *
+ * The cache checks only shapes, and this is the shape that an int8 cache expects.
+ */
+ffi::Tensor ViewAsInt8(const TensorArguments& args, const ffi::Tensor& tensor, const char* name,
+                       FloatType type, const HeadLayout& cache, int64_t cache_heads) {
+  args.RequireShape(tensor, name, {kAny, kAny, kAny});
+  args.Floats(tensor, name, type);
+  const int64_t head_dim = tensor.size(2);
+  const auto row = static_cast<int64_t>(KvRowBytes(KvType::kI8, head_dim));
+  args.Require(row <= head_dim * static_cast<int64_t>(FloatBytes(type)), "head_dim of ", name,
+               " is too small for an int8 KV cache, got ", head_dim);
+  if (cache.head_dim == 0) return View(tensor, tensor.size(1), row, kInt8);
+  return View(tensor, cache_heads, static_cast<int64_t>(KvRowBytes(KvType::kI8, cache.head_dim)),
+              kInt8);
+}
+
 /*! \brief Run attention over an int8 cache, with the arguments of `CallLayer`. */
 void CallInt8(ffi::PackedArgs args, ffi::Any* result) {
   const LayerArguments layer("aiomlc.cpu.kv_int8_attention", args);
@@ -415,8 +500,10 @@ void CallInt8(ffi::PackedArgs args, ffi::Any* result) {
   const auto output = layer.output().cast<ffi::Tensor>();
   const FloatType type = layer.checked().Type(qkv, "qkv");
   const QuantizedLayer::Scope scope(QuantizedLayer::Current(), type);
-  layer.Attend(ViewAsInt8(layer.checked(), qkv, "qkv", type),
-               ViewAsInt8(layer.checked(), output, "output", type), result);
+  const HeadLayout& cache = layer.cache();
+  layer.Attend(
+      ViewAsInt8(layer.checked(), qkv, "qkv", type, cache, cache.num_heads()),
+      ViewAsInt8(layer.checked(), output, "output", type, cache, cache.num_query_heads), result);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -428,6 +515,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.attention_decode", CallDecode)
       .def("aiomlc.cpu.attention_merge", CallMerge)
       .def("aiomlc.cpu.kv_copy_page", CallCopyPage)
+      .def("aiomlc.cpu.kv_copy_whole_page", CallCopyWholePage)
       .def("aiomlc.cpu.kv_debug_get", CallDebugGet)
       .def("aiomlc.cpu.kv_compact_copy", CallCompactCopy)
       .def_packed("aiomlc.cpu.attention_unsupported", CallUnsupported)

@@ -61,12 +61,14 @@ void CopyScales(const KvPages& pages, const std::byte* source, std::byte* target
 }  // namespace
 
 size_t KvPages::PageBytes() const {
+  if (page_stride != 0) return page_stride;
   return 2 * static_cast<size_t>(num_kv_heads * kPageSize) * RowBytes();
 }
 
 std::byte* KvPages::Plane(int64_t slot_id, bool is_value, int64_t head) const {
-  const int64_t plane = (slot_id / kPageSize * 2 + (is_value ? 1 : 0)) * num_kv_heads + head;
-  return data + static_cast<size_t>(plane * kPageSize) * RowBytes();
+  const int64_t plane = (is_value ? num_kv_heads : 0) + head;
+  return data + static_cast<size_t>(slot_id / kPageSize) * PageBytes() +
+         static_cast<size_t>(plane * kPageSize) * RowBytes();
 }
 
 void KvPages::WriteKey(int64_t slot_id, int64_t head, const std::byte* row) const {
@@ -136,6 +138,11 @@ void CopyPage(const KvPages& pages, int64_t source_page, int64_t target_page, in
                  num_slots);
     }
   }
+}
+
+void CopyWholePage(const KvPages& pages, int64_t source_page, int64_t target_page) {
+  std::memcpy(pages.data + static_cast<size_t>(target_page) * pages.PageBytes(),
+              pages.data + static_cast<size_t>(source_page) * pages.PageBytes(), pages.PageBytes());
 }
 
 void CopySlots(const KvPages& pages, const int32_t* source_ids, const int32_t* target_ids,

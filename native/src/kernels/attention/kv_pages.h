@@ -26,6 +26,8 @@ struct KvPages {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   KvType type = KvType::kF16;
+  /*! \brief Bytes from a page to the next, if they are more than those of the planes; else 0. */
+  size_t page_stride = 0;
 
   /*! \return The bytes of one head of one position, including its scale. */
   size_t RowBytes() const { return KvRowBytes(type, head_dim); }
@@ -33,7 +35,7 @@ struct KvPages {
   /*! \return The bytes of one head of one position, without its scale. */
   size_t ElementsBytes() const { return static_cast<size_t>(head_dim) * KvElementBytes(type); }
 
-  /*! \return The bytes of one page. */
+  /*! \return The bytes from one page to the next. */
   size_t PageBytes() const;
 
   /*! \return The keys, or the values, of one head in the page of a slot. */
@@ -61,6 +63,9 @@ void ReadFromPages(const KvPages& pages, const int32_t* slot_ids, int64_t num_to
 
 /*! \brief Copy the first `num_slots` slots of a page to another page. */
 void CopyPage(const KvPages& pages, int64_t source_page, int64_t target_page, int64_t num_slots);
+
+/*! \brief Copy all bytes of a page to another page, whatever heads they hold. */
+void CopyWholePage(const KvPages& pages, int64_t source_page, int64_t target_page);
 
 /*! \brief Copy slots one by one, in order. */
 void CopySlots(const KvPages& pages, const int32_t* source_ids, const int32_t* target_ids,

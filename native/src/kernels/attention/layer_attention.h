@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace aiomlc {
 
@@ -23,6 +24,11 @@ struct LayerSettings {
   /*! \brief This layer's slice of the `rotation` tensor, which the cache passes to every layer. */
   int64_t rotation_begin = 0;
   int64_t rotation_size = 0;  //!< 0: all of it.
+  /*!
+   * \brief The heads of the layer, if the tensors of the cache have other ones, whose memory is at
+   * least as large; no heads otherwise.
+   */
+  HeadLayout heads = {};
 };
 
 /*! \brief The queries and the output of one call by the KV cache. */
@@ -54,6 +60,7 @@ struct PageSegments {
   int64_t num_page_ids = 0;
   const int32_t* last_page_lengths = nullptr;  //!< [num_groups]
   const int32_t* first_positions = nullptr;    //!< [num_groups]
+  size_t page_stride = 0;  //!< Bytes from a page to the next; 0: those of the layer's heads.
 };
 
 /*!

@@ -293,6 +293,31 @@ void QkNorm(ThreadPool& pool, const HeadLayout& heads, QkSpan span, const float*
   });
 }
 
+void QkvNorm(ThreadPool& pool, const HeadLayout& heads, ValueSource source, const float* qkv,
+             const float* query_weight, const float* key_weight, float eps, int64_t rows, void* out,
+             FloatType out_type) {
+  const RowKernels kernels = ActiveRowKernels();
+  const int64_t keys = heads.num_query_heads + heads.num_kv_heads;
+  const bool has_values = source == ValueSource::kValues;
+  const int64_t read = (has_values ? heads.num_heads() : keys) * heads.head_dim;
+  const int64_t written = heads.num_heads() * heads.head_dim;
+  const auto bytes = static_cast<int64_t>(FloatBytes(out_type));
+  const std::vector<float> ones(static_cast<size_t>(heads.head_dim), 1.0f);
+  ForParts(pool, rows, written, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* from = qkv + row * read;
+      std::byte* to = static_cast<std::byte*>(out) + row * written * bytes;
+      for (int64_t head = 0; head < heads.num_heads(); ++head) {
+        const bool is_value = head >= keys;
+        const float* weight = head < heads.num_query_heads ? query_weight : key_weight;
+        const int64_t index = is_value && !has_values ? head - heads.num_kv_heads : head;
+        kernels.rms_norm(from + index * heads.head_dim, is_value ? ones.data() : weight, eps,
+                         heads.head_dim, to + head * heads.head_dim * bytes, out_type);
+      }
+    }
+  });
+}
+
 void SplitRotary(ThreadPool& pool, const RotaryCall& call) {
   const RowKernels kernels = ActiveRowKernels();
   const RotaryTable& table = RotaryTable::Of(pool, call);
@@ -362,6 +387,22 @@ void GatherColumnsOf(ThreadPool& pool, const void* x, const int32_t* order, int6
 }
 
 }  // namespace
+
+void ConcatColumns(ThreadPool& pool, const ColumnRange& a, const ColumnRange& b, int64_t count,
+                   FloatType type, void* out) {
+  const size_t bytes = FloatBytes(type);
+  const int64_t size = a.size + b.size;
+  ForParts(pool, count, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      std::byte* target = static_cast<std::byte*>(out) + static_cast<size_t>(row * size) * bytes;
+      for (const ColumnRange* part : {&a, &b}) {
+        const std::byte* source = static_cast<const std::byte*>(part->rows) +
+                                  static_cast<size_t>(row * part->width + part->begin) * bytes;
+        target = std::copy_n(source, static_cast<size_t>(part->size) * bytes, target);
+      }
+    }
+  });
+}
 
 void GatherColumns(ThreadPool& pool, const void* x, FloatType type, const int32_t* order,
                    int64_t rows, int64_t size, void* out) {

@@ -128,6 +128,20 @@ void QkNorm(ThreadPool& pool, const HeadLayout& heads, QkSpan span, const float*
             const float* query_weight, const float* key_weight, float eps, int64_t rows, void* out,
             FloatType out_type);
 
+/*! \brief The values of a fused product: the last heads, or the keys before their norm. */
+enum class ValueSource { kValues, kKeys };
+
+/*!
+ * \brief Compute the RMS norm of each head of queries, keys and values; values have no weights.
+ * \param source With kKeys, `qkv` has no heads of values.
+ * \param qkv float32[rows, heads, head_dim].
+ * \param query_weight [head_dim], and so is `key_weight`.
+ * \param out [rows, num_heads, head_dim], of `out_type`.
+ */
+void QkvNorm(ThreadPool& pool, const HeadLayout& heads, ValueSource source, const float* qkv,
+             const float* query_weight, const float* key_weight, float eps, int64_t rows, void* out,
+             FloatType out_type);
+
 /*! \brief The arguments of `SplitRotary`. */
 struct RotaryCall {
   HeadLayout heads;
@@ -159,6 +173,18 @@ void SplitRotary(ThreadPool& pool, const RotaryCall& call);
  */
 void QuantizeRows(ThreadPool& pool, const void* x, FloatType type, int64_t rows, int64_t size,
                   std::byte* out);
+
+/*! \brief Rows of elements of one type, of which some columns are read. */
+struct ColumnRange {
+  const void* rows = nullptr;  //!< [count, width]
+  int64_t width = 0;
+  int64_t begin = 0;
+  int64_t size = 0;
+};
+
+/*! \brief Copy out[i] = the columns of a[i], then those of b[i]. `a` may have none. */
+void ConcatColumns(ThreadPool& pool, const ColumnRange& a, const ColumnRange& b, int64_t count,
+                   FloatType type, void* out);
 
 /*! \brief Copy out[i] = x[row_ids[i]], rows of `size`. Ids must be in range. */
 void GatherRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out);

@@ -72,8 +72,13 @@ void SelectExperts(const ExpertRouting& routing, const float* logits, int32_t* e
     weights[i] = std::exp(logits[experts[i]] - largest) / sum;
     selected_sum += weights[i];
   }
-  if (!routing.normalize) return;
-  for (int64_t i = 0; i < routing.experts_per_row; ++i) weights[i] /= selected_sum;
+  if (routing.normalize) {
+    for (int64_t i = 0; i < routing.experts_per_row; ++i) weights[i] /= selected_sum;
+  }
+  if (routing.expert_scales == nullptr) return;
+  for (int64_t i = 0; i < routing.experts_per_row; ++i) {
+    weights[i] *= routing.expert_scales[experts[i]];
+  }
 }
 
 void ExpertRows::Assign(ThreadPool& pool, const ExpertsCall& call) {

@@ -29,6 +29,8 @@ struct ExpertRouting {
   const float* selection_bias = nullptr;
   float epsilon = 0.0f;  //!< Added to the sum that `normalize` divides by. For kSigmoid.
   float scale = 1.0f;    //!< Factor on the weights. For kSigmoid.
+  /*! \brief [num_experts]: factors on the weights of each expert; may be null. For kSoftmax. */
+  const float* expert_scales = nullptr;
 };
 
 /*!

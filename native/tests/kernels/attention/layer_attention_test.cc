@@ -229,6 +229,42 @@ TEST_F(LayerAttentionTest, ALayerAfterAFailedLayerIsComputed) {
   ExpectRows(0, kLength);
 }
 
+TEST_F(LayerAttentionTest, PagesOfLargerHeadsGiveTheSameBits) {
+  const size_t stride = 2 * kShape.PageBytes() + 32;
+  std::vector<std::byte> pages(8 * stride);
+  for (size_t page = 0; page < 8; ++page) {
+    std::memcpy(pages.data() + page * stride, pages_.data() + page * kShape.PageBytes(),
+                kShape.PageBytes());
+  }
+  const Segment history{{0, kLength - 20}, {0, 2}, page_ids_, {4}, {0}};
+  PageSegments segments = Pages(history);
+  segments.pages = pages.data();
+  segments.page_stride = stride;
+
+  layer_.Begin();
+  layer_.AddNewTokens(pool_, Call(20, kLength), Tokens(20, kLength));
+  layer_.AddPages(pool_, Call(20, kLength), segments);
+
+  ExpectRows(20, kLength);
+}
+
+TEST(KvPages, WholePagesAreCopiedWhateverHeadsTheyHold) {
+  const FloatTensor keys(FloatType::kF32, RandomFloats(8, 1));
+  const FloatTensor values(FloatType::kF32, RandomFloats(8, 2));
+  FloatTensor pages(FloatType::kF32, 3 * 2 * 2 * 16 * 4);
+  FloatTensor read_keys(FloatType::kF32, 8), read_values(FloatType::kF32, 8);
+  const KvPages all{reinterpret_cast<std::byte*>(pages.data()), 3, 2, 4, KvType::kF32};
+  KvPages layer{all.data, 3, 1, 8, KvType::kF32, all.PageBytes()};
+  const int32_t slot = 2 * 16 + 15, copied = 15;
+
+  AppendToPages(layer, keys.data(), values.data(), &slot, 1);
+  CopyWholePage(all, 2, 0);
+  ReadFromPages(layer, &copied, 1, read_keys.data(), read_values.data());
+
+  EXPECT_EQ(read_keys.bytes(), keys.bytes());
+  EXPECT_EQ(read_values.bytes(), values.bytes());
+}
+
 TEST(KvPages, CopiedTokensAreReadBackUnchanged) {
   FloatTensor pages(FloatType::kF32, 3 * 2 * 2 * 16 * 4);
   const KvPages all{reinterpret_cast<std::byte*>(pages.data()), 3, 2, 4, KvType::kF32};

@@ -304,6 +304,49 @@ TEST_P(ElementwiseOnTier, QkNormNormalizesQueryAndKeyHeadsButNotValues) {
   }
 }
 
+TEST_P(ElementwiseOnTier, QkvNormNormalizesValuesWithoutWeights) {
+  const HeadLayout heads{3, 2, 20};
+  const int64_t rows = 9;
+  const std::vector<float> query_weight = RandomFloats(20, 10);
+  const std::vector<float> key_weight = RandomFloats(20, 11);
+  const std::vector<float> ones(20, 1.0f);
+  for (const ValueSource values : {ValueSource::kValues, ValueSource::kKeys}) {
+    const int64_t read = values == ValueSource::kValues ? 7 : 5;
+    const std::vector<float> qkv = RandomFloats(rows * read * 20, 9);
+    for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+      FloatTensor out(type, rows * 7 * 20);
+
+      QkvNorm(pool_, heads, values, qkv.data(), query_weight.data(), key_weight.data(), 1e-6f, rows,
+              out.data(), type);
+
+      std::vector<float> norm(20);
+      for (int64_t i = 0; i < rows * 7; ++i) {
+        const int64_t head = i % 7;
+        const int64_t source = head >= 5 && read == 5 ? head - 2 : head;
+        const std::vector<float>& weight = head < 3 ? query_weight : head < 5 ? key_weight : ones;
+        RmsNorm(pool_, qkv.data() + (i / 7 * read + source) * 20, weight.data(), 1e-6f, 1, 20,
+                norm.data());
+        EXPECT_EQ(out.Slice(i * 20, 20), FloatTensor(type, norm).bytes());
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, ConcatColumnsCopiesRangesOfBothRows) {
+  for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+    const FloatTensor a(type, RandomFloats(kRows * 5, 1));
+    const FloatTensor b(type, RandomFloats(kRows * 7, 2));
+    FloatTensor out(type, kRows * 6);
+
+    ConcatColumns(pool_, {a.data(), 5, 1, 3}, {b.data(), 7, 4, 3}, kRows, type, out.data());
+
+    for (int64_t row = 0; row < kRows; ++row) {
+      EXPECT_EQ(out.Slice(row * 6, 3), a.Slice(row * 5 + 1, 3));
+      EXPECT_EQ(out.Slice(row * 6 + 3, 3), b.Slice(row * 7 + 4, 3));
+    }
+  }
+}
+
 TEST_P(ElementwiseOnTier, QkNormOfAllHeadsComputesOneNormOfQueriesAndOneOfKeys) {
   const HeadLayout heads{3, 2, 20};
   const int64_t rows = 9;

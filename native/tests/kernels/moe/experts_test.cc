@@ -79,6 +79,21 @@ TEST(SelectExperts, BiasedSigmoidsSelectAndPlainOnesWeigh) {
   EXPECT_TRUE(std::isnan(weights[0]) && std::isnan(weights[1]));
 }
 
+TEST(SelectExperts, ScalesMultiplyTheWeightsOfTheirExperts) {
+  const Floats logits{0.5f, 2.0f, -1.0f, 1.0f};
+  const Floats scales{9.0f, 0.5f, 9.0f, 3.0f};
+  const Selection plain = Select(logits, 2, true);
+  ExpertRouting routing{.num_experts = 4, .experts_per_row = 2, .normalize = true};
+  routing.expert_scales = scales.data();
+  std::vector<int32_t> experts(2);
+  Floats weights(2);
+
+  SelectExperts(routing, logits.data(), experts.data(), weights.data());
+
+  EXPECT_EQ(experts, plain.experts);
+  EXPECT_EQ(weights, (Floats{plain.weights[0] * 0.5f, plain.weights[1] * 3.0f}));
+}
+
 TEST(SelectExperts, TheLargestLogitsAreSelectedWithTheirSoftmax) {
   for (const int64_t count : {1, 2, 7, 64}) {
     const Floats logits = RandomFloats(count, static_cast<uint32_t>(count), 3.0f);
