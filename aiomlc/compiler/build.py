@@ -63,7 +63,7 @@ def _decoder_graph(
     compiler = backend.graph_compiler()
     decoder = Decoder(config, cache.compute_dtype, compiler.create_cache(config, cache))
     decoder = compiler.lower_decoder(decoder, quantization, cache)
-    module, named, _ = decoder.export_tvm(_functions(config.hidden_size), allow_extern=True)
+    module, named, _ = decoder.export_tvm(_functions(config.embedded_size), allow_extern=True)
     return module, library_metadata(job, config, quantization, [name for name, _ in named])
 
 
@@ -87,7 +87,10 @@ def library_metadata(
         "kv_dtype": cache.dtype,
         "kv_row_size": cache.row_size(shape.head_dim),
         "recurrent_sizes": [mixer.state_size for mixer in config.recurrent],
-        "imports_prefixes": backend.imports_prefixes and not config.recurrent,
+        # A row of a layer with other heads is no row of the cache.
+        "imports_prefixes": backend.imports_prefixes
+        and not config.recurrent
+        and config.has_equal_heads,
         "page_size": PAGE_SIZE,
         "prefill_chunk_size": job.prefill_chunk_size,
         "max_batch_size": job.max_batch_size,
@@ -98,20 +101,20 @@ def library_metadata(
     }
 
 
-def _functions(hidden: int) -> dict[str, dict[str, Any]]:
+def _functions(embedded: int) -> dict[str, dict[str, Any]]:
     packed = {"param_mode": "packed", "effect_mode": "none"}
     no_params = {"param_mode": "none", "effect_mode": "none"}
     cache = nn.spec.Object(object_type=nn.Object)
     return {
         "embed": {"ids": nn.spec.Tensor(["n"], "int32"), "$": packed},
         "batch_prefill": {
-            "x": nn.spec.Tensor([1, "n", hidden], "float32"),
+            "x": nn.spec.Tensor([1, "n", embedded], "float32"),
             "logit_positions": nn.spec.Tensor(["b"], "int32"),
             "kv": cache,
             "$": packed,
         },
         "batch_decode": {
-            "x": nn.spec.Tensor(["b", 1, hidden], "float32"),
+            "x": nn.spec.Tensor(["b", 1, embedded], "float32"),
             "kv": cache,
             "$": packed,
         },

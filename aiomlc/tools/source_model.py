@@ -41,7 +41,15 @@ from aiomlc.weights.formats.source import Source
 _MLC_CONFIG: Final = "mlc-chat-config.json"
 
 # Model types whose tensors MLC LLM stores differently, or does not have: they cannot be read back.
-_UNSUPPORTED = ("cohere", "gpt_oss", "nemotron")
+_UNSUPPORTED = (
+    "cohere",
+    "gemma4",
+    "gemma4_text",
+    "gemma4_unified",
+    "gemma4_unified_text",
+    "gpt_oss",
+    "nemotron",
+)
 # Model types whose output head is stored even if it equals the embedding.
 _ALWAYS_WITH_HEAD = ("starcoder2",)
 _AWQ_GROUP: Final = 128

@@ -27,14 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tests.model import tiny_gpt_oss, tiny_layer_norm, tiny_recurrent, tiny_variants
+from tests.model import tiny_gemma4, tiny_gpt_oss, tiny_layer_norm, tiny_recurrent, tiny_variants
 from tests.model.tiny_experts import EXPERT_CONFIGS, add_experts
 from tests.model.weight_files import dequantize, quantize
 
 Weights = dict[str, NDArray[np.float32]]
 
 VOCAB_SIZE = 320
-_ROUTERS = ("gate.weight", "router.weight")
+_ROUTERS = (".gate.weight", "expert_gate.weight", "router.weight", "router.proj.weight")
 _FLOAT32 = (*_ROUTERS, *tiny_recurrent.FLOAT32_MATRICES)
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
@@ -101,8 +101,9 @@ _PHI3_LONG: dict[str, Any] = _PHI3 | {
         "long_factor": [1.1, 1.3, 1.7, 2.5, 4.0, 7.0, 11.0, 20.0, 32.0],
     },
 }
+_GEMMA_COMMON = {name: value for name, value in COMMON.items() if name != "hidden_act"}
 _GEMMA: dict[str, Any] = {
-    **{name: value for name, value in COMMON.items() if name != "hidden_act"},
+    **_GEMMA_COMMON,
     "model_type": "gemma",
     "architectures": ["GemmaForCausalLM"],
     "hidden_size": 64,
@@ -235,6 +236,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     **{name: COMMON | config for name, config in tiny_variants.CONFIGS.items()},
     **{name: COMMON | config for name, config in tiny_recurrent.CONFIGS.items()},
     "gpt_oss": COMMON | tiny_gpt_oss.CONFIG,
+    **{name: _GEMMA_COMMON | config for name, config in tiny_gemma4.CONFIGS.items()},
 }
 
 
@@ -338,6 +340,8 @@ def random_weights(config: Mapping[str, Any], seed: int) -> Weights:
     is_gemma = config["model_type"].startswith("gemma")
     families = {each["model_type"] for each in tiny_layer_norm.CONFIGS.values()}
     shapes = tiny_layer_norm.shapes if config["model_type"] in families else _shapes
+    if config["model_type"].startswith("gemma4"):
+        shapes = tiny_gemma4.shapes
     for name, shape in shapes(config).items():
         values = random.standard_normal(shape)
         scaled = _special_values(config, name, values)
@@ -362,6 +366,9 @@ def _special_values(
 
     if name.endswith("norm.weight") and config["model_type"].startswith(("qwen3_5", "qwen3_next")):
         return 0.1 * values
+
+    if config["model_type"].startswith("gemma4"):
+        return tiny_gemma4.special_values(name, values)
 
     return None
 
@@ -390,11 +397,19 @@ def dequantized(weights: Weights) -> Weights:
     return {
         name: dequantize(*quantize(value))
         if value.ndim == 2 and not name.endswith(_FLOAT32)
-        else tiny_gpt_oss.by_outputs(lambda rows: dequantize(*quantize(rows)), value)
+        else _dequantized_experts(name, value)
         if ".experts." in name
         else value
         for name, value in weights.items()
     }
+
+
+def _dequantized_experts(name: str, value: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return experts rounded to `q4f16_1`, whose outputs are rows except in gpt-oss."""
+    if ".mlp.experts." in name:
+        return tiny_gpt_oss.by_outputs(lambda rows: dequantize(*quantize(rows)), value)
+
+    return dequantize(*quantize(value.reshape(-1, value.shape[-1]))).reshape(value.shape)
 
 
 def tiny_tokenizer() -> Tokenizer:

@@ -8,6 +8,7 @@ __all__ = (
     "DecoderConfig",
     "DecoderTraits",
     "NormKind",
+    "PerLayerEmbedding",
     "parse_decoder",
 )
 
@@ -21,6 +22,7 @@ from aiomlc.models.config.checkpoint import CheckpointLayout, HFExpertsLayout, H
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.layers import (
     AttentionConfig,
+    DenseAndExpertsConfig,
     ExpertsConfig,
     LayerConfig,
     MlpConfig,
@@ -97,13 +99,28 @@ class ConfigRules:
     full_attention_interval: int = 0
 
 
+#: Bytes of the scale of a head in an int8 cache, whose elements are bytes.
+_SCALE_BYTES = 4
+
+
 class CacheShape(NamedTuple):
-    """The shape of a paged KV cache, in which all layers have the same heads."""
+    """The shape of a paged KV cache, in which all layers have the same heads.
+
+    The heads of a layer that has others take a part of the memory of these.
+    """
 
     num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerLayerEmbedding:
+    """A second embedding of every token, which has some numbers for each layer."""
+
+    vocab_size: int
+    size: int  #: Numbers of one layer.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +143,7 @@ class DecoderConfig:
     logit_scale: float = 1.0  #: Factor on logits.
     #: Logits become `cap * tanh(logit / cap)`; 0 disables softcapping.
     final_logit_softcapping: float = 0.0
+    per_layer_embedding: PerLayerEmbedding | None = None
     checkpoint: CheckpointLayout = field(default_factory=CheckpointLayout)
 
     @property
@@ -137,7 +155,18 @@ class DecoderConfig:
     def attention(self) -> tuple[AttentionConfig, ...]:
         """The layers that have keys and values in the KV cache, in its order."""
         mixers = (layer.mixer for layer in self.layers)
-        return tuple(mixer for mixer in mixers if isinstance(mixer, AttentionConfig))
+        return tuple(
+            mixer
+            for mixer in mixers
+            if isinstance(mixer, AttentionConfig) and mixer.kv_source is None
+        )
+
+    def cache_index(self, layer: int) -> int:
+        """Return the index in `attention` of layer `layer`, or of the one whose keys it reads."""
+        mixer = self.layers[layer].mixer
+        assert isinstance(mixer, AttentionConfig)
+        owner = layer if mixer.kv_source is None else mixer.kv_source
+        return len(replace(self, layers=self.layers[:owner]).attention)
 
     @property
     def recurrent(self) -> tuple[RecurrentConfig, ...]:
@@ -154,16 +183,37 @@ class DecoderConfig:
     @property
     def has_experts(self) -> bool:
         """Whether the model is a mixture of experts."""
-        return any(isinstance(layer.feed_forward, ExpertsConfig) for layer in self.layers)
+        kinds = (ExpertsConfig, DenseAndExpertsConfig)
+        return any(isinstance(layer.feed_forward, kinds) for layer in self.layers)
+
+    @property
+    def embedded_size(self) -> int:
+        """The numbers of an embedded token: the hidden state, and the embeddings for all layers."""
+        embedding = self.per_layer_embedding
+        own = 0 if embedding is None else embedding.size * self.num_hidden_layers
+        return self.hidden_size + own
 
     @property
     def cache_shape(self) -> CacheShape:
         """The shape of the KV cache."""
-        first = self.attention[0]
-        shape = first.num_heads, first.num_kv_heads, first.head_dim
-        layers = self.attention
-        assert all((n.num_heads, n.num_kv_heads, n.head_dim) == shape for n in layers)
-        return CacheShape(len(layers), *shape)
+        layers = [n.mixer for n in self.layers if isinstance(n.mixer, AttentionConfig)]
+        # The heads of the largest layer, and as many as hold those of every other one.
+        size = max(layers, key=lambda n: n.num_kv_heads * (n.head_dim + _SCALE_BYTES)).head_dim
+
+        def heads(count: int, head_dim: int) -> int:
+            rows = ((head_dim + more, size + more) for more in (0, _SCALE_BYTES))
+            return max(-(-count * own // row) for own, row in rows)
+
+        kv_heads = max(heads(n.num_kv_heads, n.head_dim) for n in layers)
+        queries = max(heads(n.num_heads, n.head_dim) for n in layers)
+        queries = -(-queries // kv_heads) * kv_heads
+        return CacheShape(len(self.attention), queries, kv_heads, size)
+
+    @property
+    def has_equal_heads(self) -> bool:
+        """Whether all layers have the heads of the KV cache."""
+        shape = self.cache_shape[1:]
+        return all((n.num_heads, n.num_kv_heads, n.head_dim) == shape for n in self.attention)
 
     def map_attention(self, change: Callable[[AttentionConfig], AttentionConfig]) -> Self:
         """Return the config with `change` applied to the attention of every layer that has it."""

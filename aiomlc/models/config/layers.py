@@ -9,6 +9,7 @@ from __future__ import annotations
 
 __all__ = (
     "AttentionConfig",
+    "DenseAndExpertsConfig",
     "ExpertsConfig",
     "FeedForwardConfig",
     "GatedDeltaConfig",
@@ -54,6 +55,8 @@ _PARTS: Mapping[NormPlacement, tuple[str, ...]] = MappingProxyType(
         "parallel_shared": ("input_layernorm", "mixer", "mlp"),
     }
 )
+#: The parts that add a layer's own embedding of a token, of Gemma 3n and 4.
+_EMBEDDING_PARTS = ("per_layer_input_gate", "per_layer_projection", "post_per_layer_input_norm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,21 @@ class AttentionConfig:
     #: Whether each query head has a score that joins the denominator of its softmax, as a position
     #: whose value is zero would.
     sink_scores: bool = False
+    #: Whether each head of the values has an RMSNorm without weights. Requires a norm per head.
+    value_norm: bool = False
+    #: Whether there is no matrix of values: they are the keys before their norm.
+    values_are_keys: bool = False
+    #: The layer whose keys and values this one reads, with as many heads; None if it has its own.
+    kv_source: int | None = None
+
+    @property
+    def num_projected_heads(self) -> int:
+        """The heads of the fused matrix of queries, gates, keys and values."""
+        queries = self.num_heads * (2 if self.output_gate else 1)
+        if self.kv_source is not None:
+            return queries
+
+        return queries + self.num_kv_heads * (1 if self.values_are_keys else 2)
 
     def with_window(self, size: int, sinks: int, context: int) -> Self:
         """Return the layer with a window, unless that covers a context of `context` tokens."""
@@ -172,12 +190,22 @@ class ExpertsConfig:
     )
     selection_bias: bool = False  #: Whether a bias is added to scores for the choice only.
     scale: float = 1.0  #: Factor on the weights of sigmoid scores.
+    expert_scales: bool = False  #: Whether each expert has a factor on its weight.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseAndExpertsConfig:
+    """The sum of an MLP and a mixture of experts, whose router and experts have norms of their
+    own."""
+
+    dense: MlpConfig
+    experts: ExpertsConfig
 
 
 #: The layer through which the tokens of a sequence see each other.
 RecurrentConfig = ShortConvConfig | GatedDeltaConfig
 MixerConfig = AttentionConfig | RecurrentConfig
-FeedForwardConfig = MlpConfig | ExpertsConfig
+FeedForwardConfig = MlpConfig | ExpertsConfig | DenseAndExpertsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,9 +215,16 @@ class LayerConfig:
     mixer: MixerConfig
     feed_forward: FeedForwardConfig
     norm_placement: NormPlacement = "pre"
+    #: Numbers of a token's embedding for this layer, which is added last; 0 for none.
+    embedding_size: int = 0
+    output_scale: bool = False  #: Whether the layer's output has a stored factor.
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The graph's names of the mixer, the feed-forward layer and the norms, in their order."""
-        parts = _PARTS[self.norm_placement]
+        parts = (
+            *_PARTS[self.norm_placement],
+            *_EMBEDDING_PARTS * (self.embedding_size > 0),
+            *("layer_scalar",) * self.output_scale,
+        )
         return tuple(self.mixer.part if part == "mixer" else part for part in parts)

@@ -29,9 +29,11 @@ INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
         "context_window_size": (-1, _TOKENS[1]),
         "decoder_sparse_step": _ANY,
         "full_attention_interval": _ANY,
+        "global_head_dim": (1, 4096),
         "group_size": (-1, 2**20),
         "head_dim": (0, 4096),
         "hidden_size": _WIDTH,
+        "hidden_size_per_layer_input": (0, 2**16),
         "intermediate_size": _INNER_WIDTH,
         "linear_conv_kernel_dim": (1, 64),
         "linear_key_head_dim": (1, 1024),
@@ -47,8 +49,10 @@ INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
         "num_dense_layers": (0, 2048),
         "num_experts": (1, 4096),
         "num_experts_per_tok": (1, 4096),
+        "num_global_key_value_heads": (1, 4096),
         "num_hidden_layers": _LAYERS,
         "num_key_value_heads": (0, 4096),
+        "num_kv_shared_layers": (0, 2048),
         "num_local_experts": (0, 4096),
         "original_max_position_embeddings": (2, _TOKENS[1]),
         "shared_expert_intermediate_size": _INNER_WIDTH,
@@ -56,8 +60,10 @@ INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
         "sliding_window": (-1, 2**63 - 1),
         "sliding_window_pattern": _ANY,
         "sliding_window_size": (-1, 2**63 - 1),
+        "top_k_experts": (1, 4096),
         "type_vocab_size": (1, 2**16),
         "vocab_size": (1, 2**24),
+        "vocab_size_per_layer_input": (1, 2**24),
     }
 )
 

@@ -17,7 +17,12 @@ DEFAULT_THETA = 10000.0
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """The base frequency and its scaling: `default`, `linear`, `llama3`, `yarn` or `longrope`."""
+    """The base frequency and its scaling: `default`, `linear`, `llama3`, `yarn`, `longrope` or
+    `proportional`.
+
+    With `proportional`, the frequencies are those of a whole head, of which only the first ones are
+    rotated; pairs are half a head apart.
+    """
 
     rope_type: str = "default"
     theta: float = DEFAULT_THETA
@@ -49,7 +54,13 @@ class RopeConfig:
     def inverse_frequencies(self, head_dim: int) -> tuple[float, ...]:
         """Return radians per position for each rotated pair: `head_dim / 2` without partial
         rotation or with `pads_to_head_dim`."""
-        rotated = self._scaled(int(head_dim * self.partial_rotary_factor))
+        size = int(head_dim * self.partial_rotary_factor)
+        if self.rope_type == "proportional":
+            pairs = range(0, size // 2 * 2, 2)
+            rotated = tuple(self.theta ** (-i / head_dim) / self.factor for i in pairs)
+            return rotated + (0.0,) * (head_dim // 2 - len(rotated))
+
+        rotated = self._scaled(size)
         padding = head_dim // 2 - len(rotated) if self.pads_to_head_dim else 0
         return rotated + (0.0,) * padding
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.rope import DEFAULT_THETA, RopeConfig
 
-_ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+_ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional")
 _OUTER_FIELDS = {"rope_theta": "theta", "partial_rotary_factor": "partial_rotary_factor"}
 
 
@@ -93,8 +93,9 @@ def _parse_type(
     match rope_type:
         case "default":
             return plain
-        case "linear":
-            return replace(plain, rope_type=rope_type, factor=scaling.number("factor"))
+        case "linear" | "proportional":
+            default = None if rope_type == "linear" else 1.0
+            return replace(plain, rope_type=rope_type, factor=scaling.number("factor", default))
         case "dynamic":
             _check_dynamic(fields, scaling, key, context)
             return plain

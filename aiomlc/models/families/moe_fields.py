@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("with_experts",)
+__all__ = ("parse_experts", "with_experts")
 
 from dataclasses import replace
 from typing import Any
@@ -32,6 +32,22 @@ def with_experts(
     Raises:
         ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
     """
+    experts = parse_experts(fields, size_field=size_field, **traits)
+    dense = _dense_layers(fields)
+    layers = (
+        layer if index in dense else replace(layer, feed_forward=experts)
+        for index, layer in enumerate(config.layers)
+    )
+    return replace(config, layers=tuple(layers))
+
+
+def parse_experts(
+    fields: Fields,
+    *,
+    size_field: str,
+    **traits: Any,  # noqa: ANN401 - of any field.
+) -> ExpertsConfig:
+    """Return the mixture of experts of a layer, as `with_experts` does for all layers."""
     count_field = "num_experts" if "num_experts" in fields else "num_local_experts"
     count = fields.integer(count_field, minimum=1)
     _check_matrices(fields, count_field, count)
@@ -45,18 +61,12 @@ def with_experts(
         if (size := fields.integer(name)) % TILE_ROWS:
             raise fields.error(name, f"must be a multiple of {TILE_ROWS}, got {size}")
 
-    experts = ExpertsConfig(
+    return ExpertsConfig(
         count=count,
         per_token=per_token,
         intermediate_size=fields.integer(size_field),
         **traits,
     )
-    dense = _dense_layers(fields)
-    layers = (
-        layer if index in dense else replace(layer, feed_forward=experts)
-        for index, layer in enumerate(config.layers)
-    )
-    return replace(config, layers=tuple(layers))
 
 
 def _check_matrices(fields: Fields, count_field: str, count: int) -> None:

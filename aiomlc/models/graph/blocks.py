@@ -15,9 +15,19 @@ from tvm.relax.frontend import nn
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.layers import LayerConfig, NormPlacement
 from aiomlc.models.graph.feed_forward import FeedForward, build_feed_forward
-from aiomlc.models.graph.layers import Add, LayerNorm, Norm, RMSNorm
+from aiomlc.models.graph.layers import (
+    Add,
+    ConcatColumns,
+    GeluTanhMul,
+    LayerNorm,
+    Linear,
+    Norm,
+    RMSNorm,
+    ScaleBy,
+)
 from aiomlc.models.graph.mixers import Mixer, build_mixer
 from aiomlc.models.graph.module import Module
+from aiomlc.models.graph.step import Step
 
 
 def build_norm(config: DecoderConfig) -> Norm:
@@ -36,6 +46,7 @@ class Block(Module):
     post_attention_layernorm: Norm
     pre_feedforward_layernorm: Norm
     post_feedforward_layernorm: Norm
+    post_per_layer_input_norm: Norm
 
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
@@ -47,20 +58,28 @@ class Block(Module):
                     setattr(self, part, build_mixer(config, layer, kv_dtype))
                 case "mlp":
                     self.mlp: FeedForward = build_feed_forward(
-                        self.plan.feed_forward, config.hidden_size
+                        self.plan.feed_forward, config.hidden_size, config.norm_eps
                     )
+                case "per_layer_input_gate":
+                    size = self.plan.embedding_size
+                    self.per_layer_input_gate: Linear = _linear(config.hidden_size, size)
+                case "per_layer_projection":
+                    size = self.plan.embedding_size
+                    self.per_layer_projection: Linear = _linear(size, config.hidden_size)
+                case "layer_scalar":
+                    self.layer_scalar: nn.Parameter = nn.Parameter((1,), "float32")
                 case norm:
                     setattr(self, norm, build_norm(config))
 
     def forward(
-        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
+        self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
     ) -> tuple[nn.Tensor, nn.Tensor]:
         """Return the layer's update of the residual stream, and the stream before it.
 
         Args:
             update: The update of the layer before, which the stream does not have yet.
             residual: The residual stream `[n, hidden]`.
-            kv: The KV cache.
+            step: What the layers of a step share.
         """
         raise NotImplementedError
 
@@ -71,22 +90,22 @@ class Block(Module):
         return mixer
 
     def _mix_normed(
-        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
+        self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
     ) -> tuple[nn.Tensor, nn.Tensor]:
         # Residual sum, norm and the following matrix are one call, so that one kernel can do all.
         if update is not None:
-            return self.mixer.add_norm(update, residual, self.input_layernorm, kv)
+            return self.mixer.add_norm(update, residual, self.input_layernorm, step)
 
-        return self.mixer(self.input_layernorm(residual), kv), residual
+        return self.mixer(self.input_layernorm(residual), step), residual
 
 
 class PreNormBlock(Block):
     """A mixer and a feed-forward layer, each with a norm of its input."""
 
     def forward(
-        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
+        self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        mixed, residual = self._mix_normed(update, residual, kv)
+        mixed, residual = self._mix_normed(update, residual, step)
         update, residual = self.mlp(mixed, residual, self.post_attention_layernorm)
         return update, residual
 
@@ -95,23 +114,52 @@ class SandwichNormBlock(Block):
     """A mixer and a feed-forward layer, each with a norm of its input and one of its output."""
 
     def forward(
-        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
+        self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        mixed, residual = self._mix_normed(update, residual, kv)
+        mixed, residual = self._mix_normed(update, residual, step)
         mixed = self.post_attention_layernorm(mixed)
         update, residual = self.mlp(mixed, residual, self.pre_feedforward_layernorm)
         return self.post_feedforward_layernorm(update), residual
+
+
+class ScaledBlock(SandwichNormBlock):
+    """A sandwich block whose output has a factor, after a layer's own embedding if there is one."""
+
+    def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
+        super().__init__(config, layer, kv_dtype)
+        size = self.plan.embedding_size
+        self.first_column: int = config.hidden_size + layer * size
+        self.has_embedding: bool = size > 0
+        self.concat: ConcatColumns = ConcatColumns()
+        self.gated: GeluTanhMul = GeluTanhMul()
+        self.scale: ScaleBy = ScaleBy()
+
+    def forward(
+        self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        update, residual = super().forward(update, residual, step)
+        if self.has_embedding:
+            residual = self.sum(update, residual)
+            gate = self.per_layer_input_gate(residual)
+            size = self.plan.embedding_size
+            gated = self.gated(self.concat(gate, step.embedded, self.first_column, size))
+            update = self.post_per_layer_input_norm(self.per_layer_projection(gated))
+        return self.scale(update, self.layer_scalar), self.scale(residual, self.layer_scalar)
+
+
+def _linear(inputs: int, outputs: int) -> Linear:
+    return Linear(inputs, outputs, bias=False, out_dtype="float32")
 
 
 class PostNormBlock(Block):
     """A mixer and a feed-forward layer, each with a norm of its output."""
 
     def forward(
-        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
+        self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
     ) -> tuple[nn.Tensor, nn.Tensor]:
         if update is not None:
             residual = self.sum(update, residual)
-        mixed = self.post_attention_layernorm(self.mixer(residual, kv))
+        mixed = self.post_attention_layernorm(self.mixer(residual, step))
         residual = self.sum(mixed, residual)
         return self.post_feedforward_layernorm(self.mlp.without_norm(residual)), residual
 
@@ -120,13 +168,13 @@ class ParallelBlock(Block):
     """Attention and a feed-forward layer on the same input, with a norm each or one for both."""
 
     def forward(
-        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
+        self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
     ) -> tuple[nn.Tensor, nn.Tensor]:
         if update is None:
             x = self.input_layernorm(residual)
         else:
             x, residual = self.input_layernorm.add(update, residual)
-        mixed = self.mixer(x, kv)
+        mixed = self.mixer(x, step)
         if "post_attention_layernorm" in self.plan.parts:
             x = self.post_attention_layernorm(residual)
         return self.sum(mixed, self.mlp.without_norm(x)), residual
@@ -143,4 +191,6 @@ _BLOCKS: Mapping[NormPlacement, type[Block]] = {
 
 def build_block(config: DecoderConfig, layer: int, kv_dtype: str) -> Block:
     """Return the block of layer `layer`."""
-    return _BLOCKS[config.layers[layer].norm_placement](config, layer, kv_dtype)
+    plan = config.layers[layer]
+    kind = ScaledBlock if plan.output_scale else _BLOCKS[plan.norm_placement]
+    return kind(config, layer, kv_dtype)

@@ -13,10 +13,22 @@ from typing import Any
 
 from tvm.relax.frontend import nn
 
-from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.decoder import DecoderConfig, PerLayerEmbedding
 from aiomlc.models.graph.blocks import build_block, build_norm
-from aiomlc.models.graph.layers import Embedding, GatherRows, Linear, Norm, Scale, SoftCap
+from aiomlc.models.graph.layers import (
+    Add,
+    ConcatColumns,
+    Embedding,
+    GatherRows,
+    Linear,
+    Norm,
+    RMSNorm,
+    Scale,
+    SliceColumns,
+    SoftCap,
+)
 from aiomlc.models.graph.module import Module
+from aiomlc.models.graph.step import Step
 
 CreateCache = Callable[..., Any]
 
@@ -46,9 +58,13 @@ class Decoder(Module):
         self.logit_scale: Scale | None = _build_scale(config.logit_scale)
 
     def embed(self, ids: nn.Tensor) -> nn.Tensor:
-        """Return the scaled embeddings `[n, hidden]` of token ids int32 `[n]`."""
+        """Return the scaled embeddings `[n, size]` of token ids int32 `[n]`.
+
+        The size is `DecoderConfig.embedded_size`.
+        """
         x = self.model.embed_tokens(ids)
-        return x if self.embedding_scale is None else self.embedding_scale(x)
+        x = x if self.embedding_scale is None else self.embedding_scale(x)
+        return self.model.with_layer_embeddings(x, ids)
 
     def batch_prefill(
         self, x: nn.Tensor, logit_positions: nn.Tensor, kv: nn.Object
@@ -56,7 +72,7 @@ class Decoder(Module):
         """Return the logits `[1, b, vocab]` of `b` of the `n` rows.
 
         Args:
-            x: Embeddings `[1, n, hidden]`.
+            x: Embeddings `[1, n, size]`, as `embed` returns them.
             logit_positions: Rows whose logits are returned, int32 `[b]`.
             kv: The KV cache.
         """
@@ -68,7 +84,7 @@ class Decoder(Module):
         return logits.reshape(1, logits.shape[0], self.config.vocab_size), kv
 
     def batch_decode(self, x: nn.Tensor, kv: nn.Object) -> tuple[nn.Tensor, nn.Object]:
-        """Return the logits `[b, 1, vocab]` for embeddings `[b, 1, hidden]`, one per sequence."""
+        """Return the logits `[b, 1, vocab]` for embeddings `[b, 1, size]`, one per sequence."""
         update, residual = self.model(x.reshape(x.shape[0], x.shape[2]), kv)
         logits = self._logits(update, residual)
         return logits.reshape(x.shape[0], 1, self.config.vocab_size), kv
@@ -111,15 +127,50 @@ def _build_scale(factor: float) -> Scale | None:
 class _Layers(Module):
     def __init__(self, config: DecoderConfig, kv_dtype: str) -> None:
         super().__init__()
+        self.hidden_size = config.hidden_size
         self.embed_tokens: Embedding = Embedding(config.vocab_size, config.hidden_size)
+        self.per_layer: PerLayerEmbedding | None = config.per_layer_embedding
+        if self.per_layer is not None:
+            self._add_layer_embeddings(config, self.per_layer)
         self.layers: nn.ModuleList = nn.ModuleList(
             [build_block(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
         )
         self.norm: Norm = build_norm(config)
 
-    def forward(self, x: nn.Tensor, kv: nn.Object) -> tuple[nn.Tensor, nn.Tensor]:
+    def _add_layer_embeddings(self, config: DecoderConfig, plan: PerLayerEmbedding) -> None:
+        size = config.num_hidden_layers * plan.size
+        self.embed_tokens_per_layer: Embedding = Embedding(plan.vocab_size, size)
+        self.per_layer_model_projection: Linear = Linear(
+            config.hidden_size, size, bias=False, out_dtype="float32"
+        )
+        self.per_layer_projection_norm: RMSNorm = RMSNorm(plan.size, config.norm_eps)
+        self.own_scale: Scale = Scale(plan.size**0.5)
+        self.projection_scale: Scale = Scale(config.hidden_size**-0.5)
+        self.mean_scale: Scale = Scale(2.0**-0.5)
+        self.sum: Add = Add()
+        self.concat: ConcatColumns = ConcatColumns()
+        self.slice: SliceColumns = SliceColumns()
+
+    def with_layer_embeddings(self, x: nn.Tensor, ids: nn.Tensor) -> nn.Tensor:
+        """Return the embeddings `x` `[n, hidden]`, followed by those for each layer if there are
+        any."""
+        if self.per_layer is None:
+            return x
+
+        own = self.own_scale(self.embed_tokens_per_layer(ids))
+        n, size = own.shape
+        projected = self.projection_scale(self.per_layer_model_projection(x))
+        rows = projected.reshape(n, int(size) // self.per_layer.size, self.per_layer.size)
+        normed = self.per_layer_projection_norm(rows).reshape(n, size)
+        return self.concat(x, self.mean_scale(self.sum(normed, own)), 0, int(size))
+
+    def forward(self, embedded: nn.Tensor, kv: nn.Object) -> tuple[nn.Tensor, nn.Tensor]:
         """Return the last layer's update, and the residual stream that it must be added to."""
+        step = Step(kv, embedded)
+        x = embedded
+        if self.per_layer is not None:
+            x = self.slice(embedded, 0, self.hidden_size)
         update: nn.Tensor | None = None
         for layer in self.layers:
-            update, x = layer(update, x, kv)
+            update, x = layer(update, x, step)
         return update, x

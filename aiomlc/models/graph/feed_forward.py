@@ -6,10 +6,25 @@ __all__ = ("FeedForward", "build_feed_forward")
 
 from tvm.relax.frontend import nn
 
-from aiomlc.models.config.layers import ExpertsConfig, FeedForwardConfig, MlpConfig
-from aiomlc.models.graph.layers import Gelu, GeluTanhMul, Linear, Norm, SiluMul, SquaredReLU
+from aiomlc.models.config.layers import (
+    DenseAndExpertsConfig,
+    ExpertsConfig,
+    FeedForwardConfig,
+    MlpConfig,
+)
+from aiomlc.models.graph.layers import (
+    Add,
+    Gelu,
+    GeluTanhMul,
+    Linear,
+    Norm,
+    RMSNorm,
+    Scale,
+    SiluMul,
+    SquaredReLU,
+)
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.moe import SparseMlp
+from aiomlc.models.graph.moe import MoE, Routing, SparseMlp
 
 
 class GatedMlp(Module):
@@ -60,12 +75,49 @@ def _build_activation(mlp: MlpConfig) -> Gelu | SquaredReLU:
     return Gelu("gelu" if mlp.activation == "gelu" else "gelu_tanh")
 
 
+class DenseAndExperts(GatedMlp):
+    """The sum of a gated MLP and of a mixture of experts of the same hidden states."""
+
+    def __init__(self, config: DenseAndExpertsConfig, hidden: int, eps: float) -> None:
+        super().__init__(config.dense, hidden)
+        experts = config.experts
+        count, inner = experts.count, experts.intermediate_size
+        self.gate: Linear = Linear(
+            hidden, count, bias=False, out_dtype="float32", keep_float32=True
+        )
+        self.moe_gate_up_proj: Linear = Linear(
+            hidden, count * 2 * inner, bias=False, out_dtype="float32"
+        )
+        self.moe_down_proj: Linear = Linear(inner, count * hidden, bias=False, out_dtype="float32")
+        self.expert_scales: nn.Parameter = nn.Parameter((count,), "float32")
+        self.post_dense_norm: RMSNorm = RMSNorm(hidden, eps)
+        self.router_norm: RMSNorm = RMSNorm(hidden, eps)
+        self.pre_experts_norm: RMSNorm = RMSNorm(hidden, eps)
+        self.post_experts_norm: RMSNorm = RMSNorm(hidden, eps)
+        self.router_scale: Scale = Scale(hidden**-0.5)
+        self.mix: MoE = MoE(experts)
+        self.sum: Add = Add()
+
+    def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
+        """Return the layer's output for `x + residual`, of which the MLP reads `norm`, and that
+        sum."""
+        dense, total = super().forward(x, residual, norm)
+        logits = self.router_scale(self.gate(self.router_norm(total)))
+        matrices = (self.moe_gate_up_proj, self.moe_down_proj)
+        routing = Routing(logits, expert_scales=self.expert_scales)
+        mixed = self.mix(self.pre_experts_norm(total), routing, *matrices)
+        return self.sum(self.post_dense_norm(dense), self.post_experts_norm(mixed)), total
+
+
 FeedForward = GatedMlp | PlainMlp | SparseMlp
 
 
-def build_feed_forward(config: FeedForwardConfig, hidden: int) -> FeedForward:
-    """Return a feed-forward layer for hidden states of `hidden` numbers."""
+def build_feed_forward(config: FeedForwardConfig, hidden: int, eps: float) -> FeedForward:
+    """Return a feed-forward layer for hidden states of `hidden` numbers; `eps` is that of norms."""
     if isinstance(config, ExpertsConfig):
         return SparseMlp(config, hidden)
+
+    if isinstance(config, DenseAndExpertsConfig):
+        return DenseAndExperts(config, hidden, eps)
 
     return GatedMlp(config, hidden) if config.gated else PlainMlp(config, hidden)

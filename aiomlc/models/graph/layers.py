@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = (
     "Add",
     "CacheAttention",
+    "ConcatColumns",
     "Embedding",
     "GatedDelta",
     "GatedMul",
@@ -15,12 +16,15 @@ __all__ = (
     "Linear",
     "Norm",
     "QKNorm",
+    "QKVNorm",
     "RMSNorm",
     "Scale",
+    "ScaleBy",
     "ShortConv",
     "SigmoidGate",
     "SiluMul",
     "SinkScores",
+    "SliceColumns",
     "SoftCap",
     "SquaredReLU",
 )
@@ -155,6 +159,24 @@ class QKNorm(Module):
         return op.rms_norm(rows, weight, axes=[-1], epsilon=self.eps).reshape(*x.shape)
 
 
+class QKVNorm(Module):
+    """RMS normalization of each head of fused qkv `[n, heads, d]`; values have no weights.
+
+    With `values_are_keys`, the input has no values: they are the keys before their norm.
+    """
+
+    def __init__(self, plan: AttentionConfig, *, eps: float, out_dtype: str) -> None:
+        super().__init__()
+        self.num_q_heads = plan.num_heads
+        self.num_kv_heads = plan.num_kv_heads
+        self.values_are_keys = plan.values_are_keys
+        self.eps = eps
+        self.out_dtype = out_dtype
+
+    def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("norms of values are not supported on this target")
+
+
 class SinkScores(Module):
     """A score for each query head, which joins the denominator of its softmax."""
 
@@ -172,23 +194,33 @@ class CacheAttention(Module):
             scores.
         rope_slice: Offset and length of the layer's slice of the `RopeTable`; length 0 is all of
             it, and the only one that TVM's cache itself supports.
+        cache_heads: Query heads, key-value heads and head size of the cache, if the layer has
+            others; else empty.
         dtype: Of inputs and outputs.
     """
 
     def __init__(
-        self, layer: int, plan: AttentionConfig, rope_slice: tuple[int, int], *, dtype: str
+        self,
+        layer: int,
+        plan: AttentionConfig,
+        rope_slice: tuple[int, int],
+        cache_heads: tuple[int, ...],
+        *,
+        dtype: str,
     ) -> None:
         super().__init__()
         self.layer = layer
         self.plan = plan
         self.rope_slice = rope_slice
+        self.cache_heads = cache_heads
         self.dtype = dtype
 
     @property
     def is_plain(self) -> bool:
         """Whether TVM's own cache attention supports the layer."""
         plan = self.plan
-        return not (plan.window or plan.soft_cap or plan.sink_scores or self.rope_slice[1])
+        is_special = plan.window or plan.soft_cap or plan.sink_scores or self.cache_heads
+        return not (is_special or self.rope_slice[1])
 
     def forward(
         self, qkv: nn.Tensor, kv: nn.Object, sink_scores: nn.Tensor | None = None
@@ -287,6 +319,22 @@ class SigmoidGate(Module):
         return op.multiply(x.astype("float32"), op.sigmoid(gate.astype("float32")))
 
 
+class SliceColumns(Module):
+    """Consecutive columns of `[n, size]`."""
+
+    def forward(self, x: nn.Tensor, begin: int, size: int) -> nn.Tensor:
+        _, columns, _ = op.split(x, [begin, begin + size], axis=-1)
+        return columns
+
+
+class ConcatColumns(Module):
+    """All columns of `a`, and then `size` columns of `b` from `begin` on."""
+
+    def forward(self, a: nn.Tensor, b: nn.Tensor, begin: int, size: int) -> nn.Tensor:
+        _, columns, _ = op.split(b, [begin, begin + size], axis=-1)
+        return op.concat([a, columns], dim=-1)
+
+
 class GatedMul(Module):
     """`activation(gate) * up` of a fused `[n, 2 * size]` tensor, gate first."""
 
@@ -335,6 +383,13 @@ class Scale(Module):
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.multiply(x, nn.Tensor(_expr=relax.const(self.factor, "float32")))
+
+
+class ScaleBy(Module):
+    """Multiplication of every element by a stored factor `[1]`."""
+
+    def forward(self, x: nn.Tensor, factor: nn.Tensor) -> nn.Tensor:
+        return op.multiply(x, factor)
 
 
 class Gelu(Module):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ("SIGMOID_EPSILON", "MoE", "SharedExpert", "SparseMlp")
+__all__ = ("SIGMOID_EPSILON", "MoE", "Routing", "SharedExpert", "SparseMlp")
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tvm import relax
 from tvm.relax.frontend import nn
@@ -20,6 +20,15 @@ _SWIGLU_ALPHA = 1.702
 
 
 SIGMOID_EPSILON = 1e-6  #: Added to the sum of the scores that are scaled to sum to 1.
+
+
+class Routing(NamedTuple):
+    """What a router gives for some rows."""
+
+    logits: nn.Tensor  #: `[n, count]`.
+    #: Added to the scores `[n, count]` for the choice of experts, if any.
+    selection_bias: nn.Tensor | None = None
+    expert_scales: nn.Tensor | None = None  #: Factors `[count]` on the experts' weights, if any.
 
 
 class MoE(Module):
@@ -42,22 +51,20 @@ class MoE(Module):
     def forward(
         self,
         x: nn.Tensor,
-        router: Linear,
+        routing: Routing,
         gate_up: Linear,
         down: Linear,
-        shared: tuple[nn.Tensor, nn.Tensor] | None,
-        selection_bias: nn.Tensor | None,
+        shared: tuple[nn.Tensor, nn.Tensor] | None = None,
     ) -> nn.Tensor:
         """Return the mixture `[n, hidden]` for `x` `[n, hidden]`.
 
         Args:
             x: The input rows.
-            router: The matrix of expert logits.
+            routing: What the router gives.
             gate_up: The gate and up matrices of all experts, one expert after the other; its bias
                 is that of all of them.
             down: The down matrices and their bias in the same way.
             shared: The shared expert's output `[n, hidden]` and its gate's logits `[n, 1]`, if any.
-            selection_bias: Added to the scores `[n, count]` for the choice of experts, if any.
         """
         n, size = x.shape
         gate, up = op.split(gate_up(x).reshape(n, self.count, 2 * self.inner), 2, axis=-1)
@@ -66,7 +73,9 @@ class MoE(Module):
         outputs = op.matmul(gated, transposed)
         if down.bias is not None:
             outputs = op.add(outputs, down.bias.reshape(self.count, 1, size))
-        weights = self._weights(router(x), selection_bias).reshape(self.count, n, 1)
+        weights = self._weights(routing.logits, routing.selection_bias).reshape(self.count, n, 1)
+        if routing.expert_scales is not None:
+            weights = op.multiply(weights, routing.expert_scales.reshape(self.count, 1, 1))
         routed = op.sum(op.multiply(outputs, weights), axis=0)
         if shared is None:
             return routed
@@ -77,6 +86,9 @@ class MoE(Module):
     def _gated(self, gate: nn.Tensor, up: nn.Tensor) -> nn.Tensor:
         if self.activation == "silu":
             return op.multiply(op.silu(gate), up)
+
+        if self.activation == "gelu_tanh":
+            return op.multiply(op.gelu(gate, approximate="tanh"), up)
 
         limit = _constant(_SWIGLU_LIMIT)
         clamped = op.minimum(gate, limit)
@@ -154,6 +166,5 @@ class SparseMlp(Module):
         shared = None
         if self.shared_expert is not None:
             shared = (self.shared_expert(x), self.shared_expert_gate(x))
-        return self.mix(
-            x, self.gate, self.moe_gate_up_proj, self.moe_down_proj, shared, self.expert_bias
-        )
+        routing = Routing(self.gate(x), selection_bias=self.expert_bias)
+        return self.mix(x, routing, self.moe_gate_up_proj, self.moe_down_proj, shared)

@@ -15,7 +15,8 @@ class RopeTable:
     """For each distinct RoPE setting: its inverse frequencies, then its attention factor."""
 
     values: tuple[float, ...]
-    #: `(offset, length)` of each layer's slice of `values`; length 0 if all layers use all of it.
+    #: By layer of the KV cache: `(offset, length)` of its slice of `values`; length 0 if all layers
+    #: use all of it.
     layer_slices: tuple[tuple[int, int], ...]
 
 

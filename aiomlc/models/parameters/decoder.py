@@ -11,6 +11,7 @@ from aiomlc.models.config.checkpoint import HFQKVLayout
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.layers import (
     AttentionConfig,
+    DenseAndExpertsConfig,
     ExpertsConfig,
     FeedForwardConfig,
     GatedDeltaConfig,
@@ -43,6 +44,7 @@ def _with_external_names(parameter: Parameter, model_type: str) -> Parameter:
 def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
     table = (config.vocab_size, config.hidden_size)
     yield _matrix("model.embed_tokens", table)
+    yield from _layer_embeddings(config)
     for index, layer in enumerate(config.layers):
         yield from _layer(f"model.layers.{index}", config, layer)
     yield from _norm("model.norm", config)
@@ -50,6 +52,14 @@ def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
         yield _matrix("lm_head", table)
         if config.head_bias:
             yield _vector("lm_head.bias", config.vocab_size)
+
+
+def _layer_embeddings(config: DecoderConfig) -> Iterator[Parameter]:
+    if (plan := config.per_layer_embedding) is not None:
+        size = config.num_hidden_layers * plan.size
+        yield _matrix("model.embed_tokens_per_layer", (plan.vocab_size, size))
+        yield _matrix("model.per_layer_model_projection", (size, config.hidden_size))
+        yield _vector("model.per_layer_projection_norm.weight", plan.size)
 
 
 def _layer(prefix: str, config: DecoderConfig, layer: LayerConfig) -> Iterator[Parameter]:
@@ -60,6 +70,12 @@ def _layer(prefix: str, config: DecoderConfig, layer: LayerConfig) -> Iterator[P
                 yield from _mixer(name, config, layer.mixer)
             case "mlp":
                 yield from _feed_forward(name, config, layer.feed_forward)
+            case "per_layer_input_gate":
+                yield _matrix(name, (layer.embedding_size, config.hidden_size))
+            case "per_layer_projection":
+                yield _matrix(name, (config.hidden_size, layer.embedding_size))
+            case "layer_scalar":
+                yield _vector(name, 1)
             case _:
                 yield from _norm(name, config)
 
@@ -139,13 +155,12 @@ def _attention(
 ) -> Iterator[Parameter]:
     layout = config.checkpoint
     queries = attention.num_heads * attention.head_dim
-    fused = queries + 2 * attention.num_kv_heads * attention.head_dim
+    fused = attention.num_projected_heads * attention.head_dim
     row_order = _qkv_row_order(layout.hf_qkv_layout, attention)
     if attention.output_gate:  # A head's gate follows its query.
-        fused += queries
         row_order = RowOrder(1, attention.num_heads, (attention.head_dim,) * 2)
     is_fused = layout.qkv_name in layout.hf_fused
-    parts = (layout.qkv_name,) if is_fused else ("q_proj", "k_proj", "v_proj")
+    parts = (layout.qkv_name,) if is_fused else _qkv_parts(attention)
     qkv = _matrix(f"{prefix}.{layout.qkv_name}", (fused, config.hidden_size), prefix, parts)
     yield replace(qkv, row_order=row_order)
     if attention.qkv_bias:
@@ -154,6 +169,9 @@ def _attention(
         yield Parameter(name, "vector", (fused,), sources, row_order=row_order)
     if attention.qk_norm != "none":
         for part, heads in (("q", attention.num_heads), ("k", attention.num_kv_heads)):
+            if part == "k" and attention.kv_source is not None:
+                continue
+
             size = attention.head_dim * (heads if attention.qk_norm == "full_width" else 1)
             yield _vector(f"{prefix}.{part}_norm.weight", size, layout.hf_norm_offset)
     yield _matrix(f"{prefix}.o_proj", (config.hidden_size, queries))
@@ -161,6 +179,13 @@ def _attention(
         yield _vector(f"{prefix}.o_proj.bias", config.hidden_size)
     if attention.sink_scores:
         yield _vector(f"{prefix}.sinks.weight", attention.num_heads)
+
+
+def _qkv_parts(attention: AttentionConfig) -> tuple[str, ...]:
+    if attention.kv_source is not None:
+        return ("q_proj",)
+
+    return ("q_proj", "k_proj") if attention.values_are_keys else ("q_proj", "k_proj", "v_proj")
 
 
 def _qkv_row_order(layout: HFQKVLayout, attention: AttentionConfig) -> RowOrder | None:
@@ -180,6 +205,13 @@ def _feed_forward(
     hidden = config.hidden_size
     if isinstance(layer, ExpertsConfig):
         yield from expert_parameters(prefix, layer, hidden, config.checkpoint.hf_experts_layout)
+        return
+
+    if isinstance(layer, DenseAndExpertsConfig):
+        yield from _feed_forward(prefix, config, layer.dense)
+        yield from _feed_forward(prefix, config, layer.experts)
+        for norm in ("post_dense", "router", "pre_experts", "post_experts"):
+            yield _vector(f"{prefix}.{norm}_norm.weight", hidden)
         return
 
     inner = layer.intermediate_size

@@ -28,6 +28,9 @@ def expert_parameters(
         yield Parameter(
             f"{prefix}.expert_bias", "vector", (experts.count,), (f"{prefix}.expert_bias",)
         )
+    if experts.expert_scales:
+        name = f"{prefix}.expert_scales"
+        yield Parameter(name, "vector", (experts.count,), (name,))
     if experts.shared_size:
         yield from _shared_expert(prefix, experts.shared_size, hidden)
 

@@ -19,6 +19,16 @@ _GPT_NEOX = {
     "lm_head": "embed_out",
 }
 _GEMMA3 = {"model.": "language_model.model.", "lm_head": "language_model.lm_head"}
+_GEMMA4_TEXT = {
+    ".mlp.gate.": ".router.proj.",
+    ".mlp.expert_scales": ".router.per_expert_scale",
+    ".mlp.experts.": ".experts.",
+    ".mlp.post_dense_norm.": ".post_feedforward_layernorm_1.",
+    ".mlp.pre_experts_norm.": ".pre_feedforward_layernorm_2.",
+    ".mlp.post_experts_norm.": ".post_feedforward_layernorm_2.",
+    ".mlp.router_norm.weight": ".router.scale",
+}
+_GEMMA4 = {"model.": "model.language_model.", **_GEMMA4_TEXT}
 _LFM2 = {
     "model.norm.": "model.embedding_norm.",
     ".input_layernorm.": ".operator_norm.",
@@ -37,6 +47,9 @@ _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 # By model type: segments of the graph's names, and their replacements.
 _HF: _Replacements = {
     "gemma3": _GEMMA3,
+    "gemma4": _GEMMA4,
+    "gemma4_text": _GEMMA4_TEXT,
+    "gemma4_unified": _GEMMA4,
     "glm4": {
         ".post_attention_layernorm.": ".post_self_attn_layernorm.",
         ".pre_feedforward_layernorm.": ".post_attention_layernorm.",

@@ -39,7 +39,8 @@ _DIFFERENT = {
     "phi3": {"sliding_window_size", "attention_sink_size"},
     "starcoder2": {"sliding_window_size", "attention_sink_size"},
 }
-_REFUSED = ("cohere", "gpt_oss", "nemotron")  # Their MLC directories are not supported.
+# The architectures whose MLC directories are not supported.
+_REFUSED = ("cohere", "gemma4_moe", "gemma4_small", "gemma4_text", "gpt_oss", "nemotron")
 
 
 async def generate(model: Path, output: Path, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - any option.

@@ -32,7 +32,7 @@ def cpu_cache_factory(config: DecoderConfig, cache: KVCache) -> CreateCache:
             *_shape_arguments(config, cache, sizes),
             *_rope_arguments(config),
             relax.const(np.zeros((), cache.dtype)),
-            *_cache_functions(),
+            *_cache_functions(has_equal_heads=config.has_equal_heads),
             ty_args=relax.AnyType(),
         )
         return nn.Object(_expr=call, _name="kv_cache")
@@ -64,8 +64,11 @@ def _rope_arguments(config: DecoderConfig) -> list[Any]:
     return [relax.prim_value(_ROPE_NORMAL), scale, theta, relax.const(values)]
 
 
-def _cache_functions() -> list[Any]:
-    """Return the cache's functions in the order of TVM's constructor; unsupported ones raise."""
+def _cache_functions(*, has_equal_heads: bool) -> list[Any]:
+    """Return the cache's functions in the order of TVM's constructor; unsupported ones raise.
+
+    These include copies of slots if layers have unequal heads: a slot of one is none of another.
+    """
 
     def attention(name: str) -> Any:  # noqa: ANN401 - tvm is untyped.
         return relax.Tuple([tvm.ir.StringImm("tirx"), relax.ExternFunc(KERNEL_PREFIX + name)])
@@ -74,6 +77,9 @@ def _cache_functions() -> list[Any]:
         return relax.ExternFunc(KERNEL_PREFIX + name)
 
     unsupported = "attention_unsupported"
+    copies = ("kv_copy_page", "kv_debug_get", "kv_compact_copy")
+    if not has_equal_heads:
+        copies = ("kv_copy_whole_page", unsupported, unsupported)
     return [
         function("kv_append"),
         function(unsupported),  # Append to a latent (MLA) cache.
@@ -87,7 +93,5 @@ def _cache_functions() -> list[Any]:
         relax.Tuple([]),  # MLA.
         relax.Tuple([function("attention_merge")]),
         function("kv_split_rotary"),
-        function("kv_copy_page"),
-        function("kv_debug_get"),
-        function("kv_compact_copy"),
+        *map(function, copies),
     ]

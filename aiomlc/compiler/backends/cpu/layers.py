@@ -6,6 +6,7 @@ __all__ = (
     "KERNEL_PREFIX",
     "CpuAdd",
     "CpuAttention",
+    "CpuConcatColumns",
     "CpuEmbedding",
     "CpuGatedDelta",
     "CpuGatedMul",
@@ -15,10 +16,13 @@ __all__ = (
     "CpuLinear",
     "CpuMoE",
     "CpuQKNorm",
+    "CpuQKVNorm",
     "CpuRMSNorm",
     "CpuScale",
+    "CpuScaleBy",
     "CpuShortConv",
     "CpuSigmoidGate",
+    "CpuSliceColumns",
     "CpuSoftCap",
     "CpuSquaredReLU",
     "call_kernel",
@@ -36,6 +40,7 @@ from aiomlc.models.config.activation import ExpertActivation
 from aiomlc.models.graph.layers import (
     Add,
     CacheAttention,
+    ConcatColumns,
     Embedding,
     GatedDelta,
     GatedMul,
@@ -44,15 +49,18 @@ from aiomlc.models.graph.layers import (
     LayerNorm,
     Linear,
     QKNorm,
+    QKVNorm,
     RMSNorm,
     Scale,
+    ScaleBy,
     ShortConv,
     SigmoidGate,
+    SliceColumns,
     SoftCap,
     SquaredReLU,
 )
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.moe import SIGMOID_EPSILON, MoE
+from aiomlc.models.graph.moe import SIGMOID_EPSILON, MoE, Routing
 from aiomlc.models.parameters.packed_layout import Layout
 
 KERNEL_PREFIX = "aiomlc.cpu."
@@ -220,6 +228,21 @@ class CpuQKNorm(Module):
         return call_kernel("qk_norm", inputs, qkv.shape, self.out_dtype)
 
 
+class CpuQKVNorm(Module):
+    """RMS normalization of queries, keys and values."""
+
+    def __init__(self, layer: QKVNorm) -> None:
+        super().__init__()
+        self.settings: tuple[float, int, int] = (layer.eps, layer.num_q_heads, layer.num_kv_heads)
+        self.out_dtype: str = layer.out_dtype
+
+    def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
+        _, num_q_heads, num_kv_heads = self.settings
+        shape = (qkv.shape[0], num_q_heads + 2 * num_kv_heads, qkv.shape[2])
+        inputs = [qkv, q_weight, k_weight, *self.settings]
+        return call_kernel("qkv_norm", inputs, shape, self.out_dtype)
+
+
 class CpuGatedMul(Module):
     """The activation of a gated MLP, or the whole MLP in one call."""
 
@@ -263,6 +286,37 @@ class CpuScale(Module):
         return call_kernel("scale", [x, self.factor], x.shape, "float32")
 
 
+class CpuScaleBy(Module):
+    """Multiplication by a stored factor."""
+
+    def __init__(self, _: ScaleBy) -> None:
+        super().__init__()
+
+    def forward(self, x: nn.Tensor, factor: nn.Tensor) -> nn.Tensor:
+        return call_kernel("scale_by", [x, factor], x.shape, "float32")
+
+
+class CpuSliceColumns(Module):
+    """Consecutive columns."""
+
+    def __init__(self, _: SliceColumns) -> None:
+        super().__init__()
+
+    def forward(self, x: nn.Tensor, begin: int, size: int) -> nn.Tensor:
+        return call_kernel("slice_columns", [x, begin], (x.shape[0], size), x.dtype)
+
+
+class CpuConcatColumns(Module):
+    """All columns of one tensor, and some of another."""
+
+    def __init__(self, _: ConcatColumns) -> None:
+        super().__init__()
+
+    def forward(self, a: nn.Tensor, b: nn.Tensor, begin: int, size: int) -> nn.Tensor:
+        shape = (a.shape[0], int(a.shape[1]) + size)
+        return call_kernel("concat_columns", [a, b, begin], shape, a.dtype)
+
+
 class CpuGelu(Module):
     """GELU, exact or approximated."""
 
@@ -299,6 +353,7 @@ class CpuMoE(Module):
 
     def __init__(self, layer: MoE) -> None:
         super().__init__()
+        self.count: int = layer.count
         self.routing: tuple[int, int] = (layer.per_token, int(layer.normalize))
         self.activation: ExpertActivation = layer.activation
         self.is_sigmoid: bool = layer.scores == "sigmoid"
@@ -307,14 +362,13 @@ class CpuMoE(Module):
     def forward(
         self,
         x: nn.Tensor,
-        router: CpuLinear,
+        routing: Routing,
         gate_up: CpuLinear,
         down: CpuLinear,
-        shared: tuple[nn.Tensor, nn.Tensor] | None,
-        selection_bias: nn.Tensor | None,
+        shared: tuple[nn.Tensor, nn.Tensor] | None = None,
     ) -> nn.Tensor:
-        count = router.outputs
-        inputs: list[object] = [x, router(x)]
+        count = self.count
+        inputs: list[object] = [x, routing.logits]
         for matrix in (gate_up, down):
             inputs += [matrix.weight, KernelLayout(expert_layout(matrix.layout.layout, count))]
             if matrix.bias is not None:
@@ -322,16 +376,17 @@ class CpuMoE(Module):
         inputs += [*self.routing, *(shared or ())]
         if self.is_sigmoid:
             inputs += [SIGMOID_EPSILON, self.scale]
-            inputs += [] if selection_bias is None else [selection_bias]
-        kernel = self._kernel(gate_up, shared, selection_bias)
+        inputs += [extra for extra in routing[1:] if extra is not None]
+        kernel = self._kernel(gate_up, shared, routing)
         return call_kernel(kernel, inputs, x.shape, "float32")
 
-    def _kernel(self, gate_up: CpuLinear, shared: object, selection_bias: nn.Tensor | None) -> str:
+    def _kernel(self, gate_up: CpuLinear, shared: object, routing: Routing) -> str:
         parts = (
             *("bias",) * (gate_up.bias is not None),
             *("shared",) * (shared is not None),
             *("sigmoid",) * self.is_sigmoid,
-            *("selection_bias",) * (selection_bias is not None),
+            *("selection_bias",) * (routing.selection_bias is not None),
+            *("scaled",) * (routing.expert_scales is not None),
         )
         match self.activation, parts:
             case "silu", ():
@@ -342,6 +397,8 @@ class CpuMoE(Module):
                 return "mix_experts_sigmoid"
             case "silu", ("sigmoid", "selection_bias"):
                 return "mix_experts_biased_sigmoid"
+            case "gelu_tanh", ("scaled",):
+                return "mix_experts_scaled_gelu_tanh"
             case "clamped_swiglu", ("bias",):
                 return "mix_experts_clamped_swiglu"
             case combination:
@@ -378,7 +435,7 @@ class CpuGatherRows(Module):
 
 class CpuAttention(Module):
     """Attention with settings that TVM's cache does not support: a window, softcapping, sinks, RoPE
-    per layer or an 8-bit KV cache."""
+    or heads per layer, or an 8-bit KV cache."""
 
     def __init__(self, layer: CacheAttention, name: str) -> None:
         super().__init__()
@@ -389,7 +446,9 @@ class CpuAttention(Module):
         self, qkv: nn.Tensor, kv: nn.Object, sink_scores: nn.Tensor | None = None
     ) -> nn.Tensor:
         plan = self.layer.plan
-        settings = (plan.window, plan.sinks, plan.soft_cap, *self.layer.rope_slice)
+        layer = self.layer
+        heads = layer.cache_heads
+        settings = (plan.window, plan.sinks, plan.soft_cap, *layer.rope_slice, *heads)
         tensors = [qkv] if sink_scores is None else [qkv, sink_scores]
         return self.layer.call(self.name, tensors, kv, *settings)
 

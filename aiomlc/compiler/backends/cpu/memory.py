@@ -13,6 +13,8 @@ from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import DecoderConfig, ExpertsConfig, MlpConfig, Parameter
 from aiomlc.models.config.layers import (
     AttentionConfig,
+    DenseAndExpertsConfig,
+    FeedForwardConfig,
     GatedDeltaConfig,
     LayerConfig,
     ShortConvConfig,
@@ -36,8 +38,10 @@ def token_bytes(
     return TokenBytes(
         # Queries, keys, values and outputs, and two partial sums per head.
         chunk=2 * (shape.num_heads + shape.num_kv_heads) * row + 8 * shape.num_heads,
-        # Four hidden states, and what the largest mixer reads and writes.
+        # Four hidden states, what the largest mixer reads and writes, and embeddings for layers:
+        # the sum, and its two parts.
         step=4 * (4 * config.hidden_size + max(map(_mixer_floats, config.layers)))
+        + 16 * (config.embedded_size - config.hidden_size)
         + _feed_forward_bytes(config, parameters, quantization)
         + rotated,
     )
@@ -48,8 +52,8 @@ def _mixer_floats(layer: LayerConfig) -> int:
     match layer.mixer:
         case AttentionConfig() as mixer:
             heads = 2 * (mixer.num_heads + mixer.num_kv_heads)
-            # With a gate, the projection is copied without it.
-            heads += heads if mixer.output_gate else 0
+            # With a gate, the projection is copied without it; other layers may read it later.
+            heads += heads if mixer.output_gate or mixer.value_norm else 0
             return heads * mixer.head_dim
         case ShortConvConfig() as mixer:
             return 4 * mixer.channels
@@ -68,10 +72,20 @@ def _feed_forward_bytes(
     }
     element = max(_element_bytes(name) for layout in layouts.values() for name, _ in layout)
     is_rms = config.norm_kind == "rms"
+
+    def layer_bytes(layer: FeedForwardConfig, *, has_pre_norm: bool) -> int:
+        match layer:
+            case ExpertsConfig():
+                return _experts_bytes(layer, config.hidden_size, element)
+            case MlpConfig():
+                return _mlp_bytes(layer, layouts, has_pre_norm)
+            case DenseAndExpertsConfig(dense=dense, experts=experts):
+                # One after the other, beside four hidden states.
+                sizes = [layer_bytes(part, has_pre_norm=False) for part in (dense, experts)]
+                return 16 * config.hidden_size + max(sizes)
+
     return max(
-        _experts_bytes(layer.feed_forward, config.hidden_size, element)
-        if isinstance(layer.feed_forward, ExpertsConfig)
-        else _mlp_bytes(layer.feed_forward, layouts, is_rms and layer.norm_placement == "pre")
+        layer_bytes(layer.feed_forward, has_pre_norm=is_rms and layer.norm_placement == "pre")
         for layer in set(config.layers)
     )
 

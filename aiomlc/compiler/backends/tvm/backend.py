@@ -14,7 +14,7 @@ from aiomlc.config import KVCacheType
 from aiomlc.devices import DeviceName
 from aiomlc.errors import BadRequestError
 from aiomlc.models import DecoderConfig, ExpertsConfig, ModelConfig, Parameter
-from aiomlc.models.config.layers import FeedForwardConfig
+from aiomlc.models.config.layers import DenseAndExpertsConfig, FeedForwardConfig
 from aiomlc.models.parameters.packed_layout import LayoutFamily
 
 if TYPE_CHECKING:
@@ -86,8 +86,13 @@ class TvmBackend:
 
 def _inner_size(feed_forward: FeedForwardConfig) -> int:
     """Return the inputs of the last matrix; every expert is computed."""
-    count = feed_forward.count if isinstance(feed_forward, ExpertsConfig) else 1
-    return count * feed_forward.intermediate_size
+    match feed_forward:
+        case ExpertsConfig(count=count, intermediate_size=size):
+            return count * size
+        case DenseAndExpertsConfig(dense=dense, experts=experts):
+            return _inner_size(dense) + _inner_size(experts)
+        case _:
+            return feed_forward.intermediate_size
 
 
 def _reasons(config: ModelConfig, quantization: str) -> Iterator[str]:
@@ -100,6 +105,8 @@ def _reasons(config: ModelConfig, quantization: str) -> Iterator[str]:
         yield "quantized experts"
     if config.recurrent:
         yield "recurrent layers"
+    if config.per_layer_embedding is not None or any(n.output_scale for n in config.layers):
+        yield "embeddings and factors of layers"
     attention = config.attention
     if any(layer.output_gate for layer in attention):
         yield "gated attention"

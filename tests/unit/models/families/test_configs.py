@@ -125,11 +125,14 @@ def test_every_decoder_type_has_a_tiny_config() -> None:
     tiny = {config["model_type"] for config in TINY_CONFIGS.values()}
 
     # BERT is an encoder; the others have the decoders of their text models.
-    others = {"bert", "bert-bge", "gemma3", "qwen3_5", "qwen3_5_moe"}
+    others = {"bert", "bert-bge", "gemma3", "gemma4", "qwen3_5", "qwen3_5_moe"}
+    others |= {"gemma4_unified", "gemma4_unified_text"}
     assert set(MODEL_TYPES) == tiny | others
 
 
-@pytest.mark.parametrize("architecture", [name for name in TINY_CONFIGS if name != "gpt_oss"])
+@pytest.mark.parametrize(
+    "architecture", [n for n in TINY_CONFIGS if n not in ("gemma4_moe", "gpt_oss")]
+)
 def test_decoder_parameters_use_every_tensor_once(tmp_path: Path, architecture: str) -> None:
     config = _read(tmp_path, {}, base=architecture)
     weights = tiny_weights(architecture)

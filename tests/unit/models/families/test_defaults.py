@@ -30,11 +30,17 @@ OMITTED = {
 }
 
 
-MULTIMODAL = {"gemma3", "qwen3_5", "qwen3_5_moe"}  # With the decoders of their text models.
+MULTIMODAL = {
+    "gemma3",
+    "gemma4",
+    "gemma4_unified",
+    "qwen3_5",
+    "qwen3_5_moe",
+}  # With the decoders of their text models.
 
 
 def _read_with_defaults(directory: Path, model_type: str, **changes: object) -> DecoderConfig:
-    base = TINY_CONFIGS[model_type]
+    base = TINY_CONFIGS[model_type.replace("_unified", "")] | {"model_type": model_type}
     values = {name: value for name, value in base.items() if name not in OMITTED}
     (directory / "config.json").write_text(json.dumps(values | changes))
     config = read_description(directory).config

@@ -1,0 +1,217 @@
+"""Gemma 4: unequal heads in sliding and full layers, keys that several layers share, embeddings for
+each layer in the small models, and an MLP beside experts in the mixture.
+
+Only the text decoder of a multimodal model is loaded: requests cannot contain images or audio.
+"""
+
+from __future__ import annotations
+
+__all__ = ("parse", "parse_text", "parse_unified", "parse_unified_text")
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from aiomlc.models.config.decoder import (
+    ConfigRules,
+    DecoderConfig,
+    DecoderTraits,
+    PerLayerEmbedding,
+    parse_decoder,
+)
+from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.layers import (
+    AttentionConfig,
+    DenseAndExpertsConfig,
+    LayerConfig,
+    MlpConfig,
+)
+from aiomlc.models.config.sliding_window import sliding_layers
+from aiomlc.models.families.moe_fields import parse_experts
+
+_SLIDING: Final = "sliding_attention"
+_FULL: Final = "full_attention"
+_INTERVAL: Final = 6
+_GLOBAL_HEAD_DIM: Final = 512
+# The defaults of transformers, on which configs may rely.
+_DEFAULTS: Final[Mapping[str, object]] = {
+    "vocab_size": 262_144,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131_072,
+    "sliding_window": 512,
+    "hidden_size_per_layer_input": 256,
+    "vocab_size_per_layer_input": 262_144,
+    "rope_parameters": {
+        _SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
+        _FULL: {
+            "rope_type": "proportional",
+            "partial_rotary_factor": 0.25,
+            "rope_theta": 1_000_000.0,
+        },
+    },
+}
+_UNIFIED_DEFAULTS: Final[Mapping[str, object]] = {
+    **_DEFAULTS,
+    "max_position_embeddings": 262_144,
+    "sliding_window": 1024,
+    "hidden_size_per_layer_input": 0,
+}
+
+
+def parse(fields: Fields) -> DecoderConfig:
+    """Read a config of model type `gemma4`, which has the decoder's fields in `text_config`."""
+    return _parse(_text_fields(fields), "gemma4", _DEFAULTS)
+
+
+def parse_text(fields: Fields) -> DecoderConfig:
+    """Read a config of model type `gemma4_text`."""
+    return _parse(fields, "gemma4_text", _DEFAULTS)
+
+
+def parse_unified(fields: Fields) -> DecoderConfig:
+    """Read a config of model type `gemma4_unified`, with the decoder's fields in `text_config`."""
+    return _parse(_text_fields(fields), "gemma4_unified", _UNIFIED_DEFAULTS)
+
+
+def parse_unified_text(fields: Fields) -> DecoderConfig:
+    """Read a config of model type `gemma4_unified_text`."""
+    return _parse(fields, "gemma4_unified_text", _UNIFIED_DEFAULTS)
+
+
+def _text_fields(fields: Fields) -> Fields:
+    tied = fields.boolean("tie_word_embeddings", True)
+    return fields.flattened("text_config").replaced(tie_word_embeddings=tied)
+
+
+def _parse(fields: Fields, model_type: str, defaults: Mapping[str, object]) -> DecoderConfig:
+    fields = fields.with_defaults(**defaults)
+    # Images see all of their own tokens with "vision", and all tokens do with "all".
+    fields.choice("use_bidirectional_attention", ("vision",), "vision")
+    slides = sliding_layers(fields, fields.integer("num_hidden_layers"), _INTERVAL)
+    slides[-1] = False  # As in transformers, whatever the config says.
+    sizes = _head_sizes(fields, slides)
+    kinds = {kind: _parse_kind(fields, model_type, kind, sizes[kind]) for kind in sizes}
+    config = kinds[_FULL]
+    layers = [(kinds[_SLIDING if is_sliding else _FULL].layers[0]) for is_sliding in slides]
+    size = fields.integer("hidden_size_per_layer_input", 0)
+    vocab = fields.integer("vocab_size_per_layer_input") if size else 0
+    shared = _shared_sources(fields, slides)
+    config = replace(
+        config,
+        layers=tuple(
+            replace(_shared(layer, source, fields), embedding_size=size, output_scale=True)
+            for layer, source in zip(layers, shared, strict=True)
+        ),
+        embedding_scale=math.sqrt(config.hidden_size),
+        final_logit_softcapping=fields.optional_number("final_logit_softcapping", 0.0)
+        if "final_logit_softcapping" in fields
+        else 0.0,
+        per_layer_embedding=PerLayerEmbedding(vocab_size=vocab, size=size) if size else None,
+    )
+    return _with_experts(config, fields)
+
+
+def _head_sizes(fields: Fields, slides: Sequence[bool]) -> dict[str, dict[str, int]]:
+    """Return `head_dim` and `num_key_value_heads` of both kinds of layers."""
+    names = ("head_dim", "num_key_value_heads")
+    plain = {name: fields.integer(name) for name in names}
+    if "per_layer_config" not in fields:
+        full = plain | {"head_dim": fields.integer("global_head_dim", _GLOBAL_HEAD_DIM)}
+        if fields.boolean("attention_k_eq_v", False):
+            default = plain["num_key_value_heads"]
+            heads = fields.integer("num_global_key_value_heads", default)
+            full["num_key_value_heads"] = heads
+        return {_SLIDING: plain, _FULL: full}
+
+    sizes: dict[str, dict[str, int]] = {}
+    layers = fields.nested("per_layer_config")
+    for layer, is_sliding in enumerate(slides):
+        own = layers.nested(str(layer))
+        if unknown := [name for name in own.names() if name not in names]:
+            raise own.error(unknown[0], "is not supported for single layers")
+
+        size = {name: own.integer(name, plain[name]) for name in names}
+        kind = _SLIDING if is_sliding else _FULL
+        if sizes.setdefault(kind, size) != size:
+            raise fields.error(
+                "per_layer_config", f"must give all layers of {kind} the same heads, got {size}"
+            )
+    return {_SLIDING: plain} | sizes
+
+
+def _parse_kind(
+    fields: Fields, model_type: str, kind: str, sizes: Mapping[str, int]
+) -> DecoderConfig:
+    """Return a decoder whose layers are all of one kind."""
+    rope = fields.nested("rope_parameters").nested(kind)
+    is_proportional = rope.string("rope_type", "default") == "proportional"
+    bias = fields.boolean("attention_bias", False)
+    traits = DecoderTraits(
+        activation="gelu_tanh",
+        norm_placement="sandwich",
+        qk_norm="per_head",
+        qkv_bias=bias,
+        output_bias=bias,
+    )
+    rules = ConfigRules(
+        tie_word_embeddings=True,
+        hf_window="interleaved",
+        partial_rotary_factor=1.0 if is_proportional else None,
+    )
+    types = [kind] * fields.integer("num_hidden_layers")
+    own = fields.replaced(layer_types=types, **sizes).narrowed("rope_parameters", kind)
+    keys = kind == _FULL and fields.boolean("attention_k_eq_v", False)
+    return parse_decoder(own, model_type, traits, rules).with_attention(
+        scale=1.0, value_norm=True, values_are_keys=keys
+    )
+
+
+def _shared_sources(fields: Fields, slides: Sequence[bool]) -> list[int | None]:
+    """Return for each layer the one whose keys and values it reads, or None."""
+    name = "num_kv_shared_layers"
+    count = fields.integer(name, 0)
+    first = len(slides) - count
+    own = slides[: max(0, first)]
+    if not own or set(own) != set(slides):
+        problem = "must leave a layer of each type with keys and values of its own"
+        raise fields.error(name, f"{problem}, got {count} of {len(slides)} layers")
+
+    last = {kind: len(own) - 1 - own[::-1].index(kind) for kind in set(own)}
+    return [None if layer < first else last[kind] for layer, kind in enumerate(slides)]
+
+
+def _shared(layer: LayerConfig, source: int | None, fields: Fields) -> LayerConfig:
+    """Return the layer as one that reads the keys and values of `source`, if it is one."""
+    if source is None:
+        return layer
+
+    assert isinstance(layer.mixer, AttentionConfig)
+    assert isinstance(layer.feed_forward, MlpConfig)
+    wide = 2 if fields.boolean("use_double_wide_mlp", False) else 1
+    mlp = replace(layer.feed_forward, intermediate_size=wide * layer.feed_forward.intermediate_size)
+    return replace(layer, mixer=replace(layer.mixer, kv_source=source), feed_forward=mlp)
+
+
+def _with_experts(config: DecoderConfig, fields: Fields) -> DecoderConfig:
+    if not fields.boolean("enable_moe_block", False):
+        return config
+
+    experts = parse_experts(
+        fields.replaced(num_experts_per_tok=fields.integer("top_k_experts")),
+        size_field="moe_intermediate_size",
+        normalize=True,
+        activation="gelu_tanh",
+        expert_scales=True,
+    )
+
+    def mixed(dense: Any) -> DenseAndExpertsConfig:  # noqa: ANN401
+        return DenseAndExpertsConfig(dense=dense, experts=experts)
+
+    layers = (replace(n, feed_forward=mixed(n.feed_forward)) for n in config.layers)
+    return replace(config, layers=tuple(layers))

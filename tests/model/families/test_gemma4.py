@@ -1,0 +1,141 @@
+"""Gemma 4: the decoder of a multimodal model, shared keys, and requests that share steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from anyio import create_task_group
+
+from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig, convert_weights
+from tests.model.conftest import OpenTiny
+from tests.model.families.test_logits import logits_of
+from tests.model.families.test_quantized_models import open_model
+from tests.model.make_reference import PROMPT
+from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model, write_safetensors
+
+NAMES = ("gemma4_text", "gemma4_small", "gemma4_moe")
+TOKENS = [5, 90, 17]
+
+
+@pytest.mark.parametrize(
+    ("name", "model_type"),
+    [(name, "gemma4") for name in NAMES] + [("gemma4_text", "gemma4_unified")],
+)
+@pytest.mark.parametrize("quantization", ["q0f32", "q4f16_1"])
+def test_a_multimodal_model_computes_the_same_as_its_text_decoder(
+    open_tiny: OpenTiny, tmp_path: Path, name: str, model_type: str, quantization: str
+) -> None:
+    directory = write_model(tmp_path / "model", name)
+    text = TINY_CONFIGS[name] | {"model_type": f"{model_type}_text"}
+    config = {"model_type": model_type, "text_config": text, "vision_config": {}}
+    (directory / "config.json").write_text(json.dumps(config))
+    weights = {
+        n.replace("model.", "model.language_model.", 1): v for n, v in tiny_weights(name).items()
+    }
+    vision = {"model.vision_tower.embeddings.weight": np.zeros((4, 4), np.float32)}
+    write_safetensors(directory / "model.safetensors", weights | vision)
+
+    actual = logits_of(open_model(directory, quantization), TOKENS, [len(PROMPT)])
+
+    expected = logits_of(open_tiny(name, quantization), TOKENS, [len(PROMPT)])
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.usefixtures("model_cache")
+def test_unused_keys_of_layers_that_share_others_are_skipped(
+    open_tiny: OpenTiny, tmp_path: Path
+) -> None:
+    directory = write_model(tmp_path / "model", "gemma4_small")
+    weights = tiny_weights("gemma4_small")
+    for layer in (3, 4, 5):
+        unused = np.full((32, 64), 1e4, np.float32)
+        weights |= {f"model.layers.{layer}.self_attn.{part}_proj.weight": unused for part in "kv"}
+    write_safetensors(directory / "model.safetensors", weights)
+
+    actual = logits_of(open_model(directory, "q0f32"), TOKENS, [len(PROMPT)])
+
+    expected = logits_of(open_tiny("gemma4_small", "q0f32"), TOKENS, [len(PROMPT)])
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("quantization", ["q0f32", "q4f16_1"])
+def test_a_fork_in_the_middle_of_a_page_computes_the_same(
+    open_tiny: OpenTiny, name: str, quantization: str
+) -> None:
+    model = open_tiny(name, quantization)
+    expected = logits_of(model, TOKENS, [len(PROMPT)])
+
+    model.add_sequence(0)
+    model.forward([(0, [*PROMPT[:37], 1, 2, 3])])
+    model.fork_sequence(0, 1, 37)
+    model.forward([(0, [9])])
+    rows = [model.forward([(1, PROMPT[37:])])[0]]
+    rows += [model.forward([(1, [token])])[0] for token in TOKENS[:-1]]
+    for sequence in (0, 1):
+        model.remove_sequence(sequence)
+
+    np.testing.assert_array_equal(np.stack(rows), expected)
+
+
+async def test_the_conversion_to_mlc_is_refused(tmp_path: Path) -> None:
+    directory = write_model(tmp_path / "model", "gemma4_text")
+
+    with pytest.raises(BadRequestError, match="'gemma4_text' cannot be converted"):
+        await convert_weights(directory, tmp_path / "out", quantization="q4f16_1")
+
+
+PROMPTS = [("The fox and the crow. " * 6)[: 20 * i] for i in range(1, 7)]
+
+
+def _requests() -> list[dict[str, Any]]:
+    options: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.1, "seed": 5}]
+    return [
+        {"messages": [{"role": "user", "content": text}], "max_tokens": 80} | option
+        for text in PROMPTS
+        for option in options
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"step_token_budget": 7, "max_num_sequence": 4},
+        {"max_total_sequence_length": 512, "prefix_cache_mode": "disable"},
+        {"kv_cache_dtype": "int8", "max_total_sequence_length": 512},
+    ],
+    ids=["batched", "small steps", "preempted", "int8 cache"],
+)
+async def test_engine_features_do_not_change_the_output(
+    model_cache: Path, tiny_directory: Callable[[str], Path], name: str, options: dict[str, Any]
+) -> None:
+    requests = _requests()
+    together: list[str | None] = [None] * len(requests)
+
+    def open_engine(**more: Any) -> AsyncMLCEngine:  # noqa: ANN401
+        config = EngineConfig(quantization="q4f16_1", num_threads=2, **more)
+        return AsyncMLCEngine(tiny_directory(name), engine_config=config)
+
+    async def fetch(engine: AsyncMLCEngine, index: int) -> None:
+        response = await engine.chat.completions.create(**requests[index])
+        together[index] = response.choices[0].message.content
+
+    only = {"kv_cache_dtype": options.get("kv_cache_dtype", "auto")}
+    async with open_engine(prefix_cache_mode="disable", max_num_sequence=1, **only) as engine:
+        alone = [await engine.chat.completions.create(**request) for request in requests]
+    async with open_engine(**options) as engine:
+        async with create_task_group() as tasks:
+            for index in range(len(requests)):
+                tasks.start_soon(fetch, engine, index)
+        statistics = engine.statistics()
+
+    assert together == [response.choices[0].message.content for response in alone]
+    assert (statistics.preemptions > 0) == ("max_total_sequence_length" in options)
+    assert statistics.free_pages == statistics.total_pages
