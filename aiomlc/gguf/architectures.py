@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from aiomlc.gguf.gemma4 import LAYER_NAMES, gemma4_fields
 from aiomlc.gguf.model import GGUFModel
 from aiomlc.validation.json_values import safe_repr
 
@@ -48,6 +49,7 @@ class Architecture:
     last_norm: str = "output_norm"  #: The name of the norm before the output head.
     extra: Extra | None = None  #: Computes further fields from those read so far.
     is_sandwich: bool = False  #: Whether there are norms on the inputs and outputs of both layers.
+    has_unequal_layers: bool = False  #: Whether `extra` reads key heads and widths of layers.
     has_fused_qkv: bool = False  #: Whether the graph's source is one tensor for QKV.
     has_fused_gate_up: bool = False  #: Whether `ffn_up` contains the gate, too.
 
@@ -212,6 +214,21 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             tensors=_ATTENTION_BIAS,
             extra=_gemma3,
             is_sandwich=True,
+        ),
+        "gemma4": Architecture(
+            model_type="gemma4_text",
+            integers={
+                **_WINDOW,
+                "num_experts": "expert_count",
+                "top_k_experts": "expert_used_count",
+                "moe_intermediate_size": "expert_feed_forward_length",
+            },
+            numbers={"final_logit_softcapping": "final_logit_softcapping"},
+            tensors=_ATTENTION_BIAS,
+            layer_names=LAYER_NAMES,
+            extra=gemma4_fields,
+            is_sandwich=True,
+            has_unequal_layers=True,
         ),
         "glm4": Architecture(
             model_type="glm4",

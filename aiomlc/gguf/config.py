@@ -106,6 +106,13 @@ def _sizes(model: GGUFModel, architecture: Architecture) -> dict[str, Any]:
         kv_heads = metadata.uniform_integer(key, ignored=0)
         kinds = ("full_attention", architecture.recurrent_type)
         values["layer_types"] = [kinds[count == 0] for count in counts]
+    elif architecture.has_unequal_layers:
+        return values | {
+            "num_attention_heads": heads,
+            "head_dim": _head_dim(model, values["hidden_size"], heads),
+            "vocab_size": _vocab_size(model),
+            "tie_word_embeddings": HEAD not in model.tensors,
+        }
     else:
         kv_heads = metadata.uniform_integer(key, heads)
     return values | {

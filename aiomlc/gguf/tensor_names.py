@@ -18,6 +18,7 @@ from aiomlc.errors import ModelLoadError
 from aiomlc.gguf.architectures import Architecture, find_architecture
 from aiomlc.gguf.config import config_fields
 from aiomlc.gguf.container import TensorInfo
+from aiomlc.gguf.gemma4 import MODEL_NAMES
 from aiomlc.gguf.model import GGUFModel
 
 _BLOCK = re.compile(r"blk\.(\d{1,6})\.(\w+)(?:\.(\d{1,6}))?\.(weight|bias)", re.ASCII)
@@ -25,6 +26,7 @@ _ANY_BLOCK = re.compile(r"blk\.(\d{1,6})\.([\w.]+)", re.ASCII)
 _MODEL = {
     "token_embd": "model.embed_tokens",
     "output": "lm_head",
+    **MODEL_NAMES,
 }
 _LAYER = {
     "attn_norm": "input_layernorm",
@@ -104,9 +106,11 @@ def expected_names(
 
         block, prefix = f"blk.{layer}", f"model.layers.{layer}"
         if expert is not None:
+            fused = f"{block}.ffn_gate_up_exps.{kind}"
             for own, name in _EXPERTS.items():
                 at = f"{prefix}.mlp.experts.{expert}"
-                yield f"{at}.{name}.{kind}", f"{block}.{own}_exps.{kind}"
+                is_fused = own != "ffn_down" and fused in model.tensors
+                yield f"{at}.{name}.{kind}", fused if is_fused else f"{block}.{own}_exps.{kind}"
             continue
 
         own_layer = find_architecture(model).layer_names

@@ -17,7 +17,7 @@ from aiomlc.gguf.vocabulary import TokenType, Vocabulary, token_id
 from aiomlc.validation.json_values import safe_repr
 
 #: Part of the identity of a built tokenizer; raised whenever the same metadata gives another one.
-TOKENIZER_VERSION: Final = 3
+TOKENIZER_VERSION: Final = 4
 
 _ORIGINAL: Final = "tokenizer.huggingface.json"
 _PRE: Final = "tokenizer.ggml.pre"
@@ -116,7 +116,9 @@ def _post_processor(model: GGUFModel, vocabulary: Vocabulary) -> Section | None:
     for key, name in ((_ADD_BOS, "bos"), (_ADD_EOS, "eos")):
         index = token_id(model, name, len(vocabulary.tokens))
         default = name == "bos" and _adds_bos(model, vocabulary)
-        if index is None or not model.metadata.boolean(key, default):
+        # As in llama.cpp, text of Gemma 4 begins with BOS even if the file denies it.
+        always = name == "bos" and vocabulary.model == "gemma4"
+        if index is None or not (always or model.metadata.boolean(key, default)):
             continue
 
         token = vocabulary.tokens[index]
@@ -137,7 +139,7 @@ def _post_processor(model: GGUFModel, vocabulary: Vocabulary) -> Section | None:
 
 def _adds_bos(model: GGUFModel, vocabulary: Vocabulary) -> bool:
     """Return whether a text begins with BOS if the file does not say it, as in llama.cpp."""
-    if vocabulary.model == "llama":
+    if vocabulary.model in ("llama", "gemma4"):
         return True
 
     pre_tokenizer = PRE_TOKENIZERS.get(model.metadata.string(_PRE, "default"))
@@ -201,7 +203,8 @@ def _has_merged_tokens(vocabulary: Vocabulary) -> bool:
 
 
 def _sentence_piece_sections(model: GGUFModel, vocabulary: Vocabulary) -> dict[str, Any]:
-    has_prefix = model.metadata.boolean(_ADD_SPACE, True)
+    has_merges = vocabulary.model == "gemma4"
+    has_prefix = model.metadata.boolean(_ADD_SPACE, not has_merges)
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
     prefix = ({"type": "Prepend", "prepend": _SPACE},) if has_prefix else ()
     strip = ({"type": "Strip", "content": " ", "start": 1, "stop": 0},) if has_prefix else ()
@@ -214,7 +217,7 @@ def _sentence_piece_sections(model: GGUFModel, vocabulary: Vocabulary) -> dict[s
         "decoder": _sequence("decoders", decoders),
         "model": _bpe(
             vocabulary,
-            _scored_merges(model, vocabulary),
+            (_stored_merges if has_merges else _scored_merges)(model, vocabulary),
             unk_token=None if unknown is None else vocabulary.tokens[unknown],
             fuse_unk=True,
             byte_fallback=True,

@@ -15,6 +15,7 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
+from tests.model import gguf_gemma4
 from tests.model.gguf_tokenizers import add_byte_level
 from tests.model.tiny_models import TEMPLATE, TINY_CONFIGS, tiny_tokenizer, tiny_weights
 
@@ -26,6 +27,7 @@ Encode = Callable[[str, NDArray[np.float32]], tuple[NDArray[Any], Type]]
 ARCHITECTURES: Mapping[str, str] = {
     "cohere": "command-r",
     "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
     "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "internlm3": "llama",
@@ -121,9 +123,12 @@ def write_gguf(
     model_type = config["model_type"]
     name = ARCHITECTURES.get(model_type, model_type)
     writer = gguf.GGUFWriter(path, name, **options)
-    _add_config(writer, name, config)
+    if name == "gemma4":
+        gguf_gemma4.add_config(writer, config)
+    else:
+        _add_config(writer, name, config)
+        _add_rope(writer, name, config)
     add_text(writer)
-    _add_rope(writer, name, config)
     known = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}
     layers = config["num_hidden_layers"]
     names = gguf.get_tensor_name_map(known[name], layers)
@@ -132,6 +137,7 @@ def write_gguf(
     for tensor, value in _stack_experts(converted).items():
         suffixes = (".weight", ".bias")
         target = names.get_name(tensor, suffixes) or dense_names.get_name(tensor, suffixes)
+        target = gguf_gemma4.router_name(tensor) or target
         assert target is not None, f"{tensor} is not a tensor of {name}"
         data, kind = value, Type.F32
         if encode is not None and value.ndim > 1:
@@ -244,6 +250,8 @@ def _convert(
     for name, value in weights.items():
         if config["model_type"] == "gpt_oss":
             converted |= _without_stacks(name, value)
+        elif config["model_type"] == "gemma4_text":
+            converted[gguf_gemma4.mapped_name(name)] = value
         elif name.endswith(".in_proj_qkvz.weight") and split_delta_nets:
             converted |= _split_delta_net(config, name, value)
         elif ".linear_attn." in name:

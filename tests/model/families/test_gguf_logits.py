@@ -22,10 +22,14 @@ from tests.model.tiny_models import TINY_CONFIGS, random_weights
 
 # Of each quirk of the format one: permuted queries and keys, and factors of RoPE; norms that
 # include one; factors by length, and fused matrices; stacked and shared experts; separated QKV;
-# layers without key heads; the order of value heads, and the form of decays.
+# layers without key heads; the order of value heads, and the form of decays; heads by layer, and
+# names of Gemma 4.
 _NAMES = (
     "llama",
     "gemma2",
+    "gemma4_moe",
+    "gemma4_small",
+    "gemma4_text",
     "phi3_long",
     "qwen2_moe",
     "gpt_neox",

@@ -33,9 +33,6 @@ from tests.model.tiny_models import TINY_CONFIGS, random_weights, write_model
 
 # These have no architecture of their own in GGUF, or windows that GGUF does not store.
 _OTHERS = (
-    "gemma4_moe",
-    "gemma4_small",
-    "gemma4_text",
     "glm",
     "granitemoehybrid",
     "helium",

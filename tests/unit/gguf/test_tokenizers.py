@@ -292,6 +292,49 @@ def test_without_a_space_prefix_none_is_added(tmp_path: Path) -> None:
     assert tokenizer.encode("a", add_special_tokens=False).tokens == ["a"]
 
 
+def _gemma4() -> Tokenizer:
+    """Return a tokenizer of Gemma 4's kind: spaces are letters, and merges cross words."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    decoder = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence(decoder)
+    special = ["<unk>", "<bos>", "<eos>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = training.BpeTrainer(vocab_size=700, special_tokens=special, show_progress=False)
+    text = "the fox and the crow, and in the end: no cheese.\n\nThe   end 12"
+    tokenizer.train_from_iterator([text, text.upper()] * 3, trainer)
+    described = json.loads(tokenizer.to_str())
+    described["added_tokens"] = described["added_tokens"][:3]
+    return Tokenizer.from_str(json.dumps(described))
+
+
+def _add_gemma4(writer: gguf.GGUFWriter, original: Tokenizer) -> None:
+    described = json.loads(original.to_str())["model"]
+    tokens = sorted(described["vocab"], key=described["vocab"].__getitem__)
+    types = [TokenType.UNKNOWN, *[TokenType.CONTROL] * 2, *[TokenType.BYTE] * 256]
+    writer.add_tokenizer_model("gemma4")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types + [TokenType.NORMAL] * (len(tokens) - len(types)))
+    writer.add_token_merges([" ".join(merge) for merge in described["merges"]])
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_add_bos_token(False)  # As in some files; llama.cpp adds it nevertheless.
+
+
+def test_a_tokenizer_of_gemma_4_equals_the_original(tmp_path: Path) -> None:
+    original = _gemma4()
+    path = write_metadata(tmp_path / "a.gguf", lambda writer: _add_gemma4(writer, original))
+
+    tokenizer = Tokenizer.from_str(read_tokenizer_json(read_gguf(path)))
+
+    assert len(original.encode("and the end").tokens) < 4  # Of several words.
+    for text in HARD_TEXTS:
+        expected = original.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode(text, add_special_tokens=False).ids == expected, text
+        assert tokenizer.decode(expected) == original.decode(expected), text
+    assert tokenizer.encode("the end").tokens[0] == "<bos>"
+
+
 def test_the_second_reading_builds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_metadata(tmp_path / "a.gguf", _fill_qwen)
     expected = (
@@ -411,7 +454,7 @@ def _without_scores(writer: gguf.GGUFWriter) -> None:
     ("fill", "problem"),
     [
         (_unknown_pre, "tokenizer.ggml.pre must be one of .*, got 'kimi-k2'"),
-        (_unknown_model, "tokenizer.ggml.model must be one of gpt2, llama, got 't5'"),
+        (_unknown_model, "tokenizer.ggml.model must be one of gpt2, llama, gemma4, got 't5'"),
         (_without_merges, "tokenizer.ggml.merges is missing"),
         (_short_types, "tokenizer.ggml.token_type must have 2 entries, one per token, got 1"),
         (_bad_eos, r"tokenizer.ggml.eos_token_id must be in \[0, 2\), got 2"),
