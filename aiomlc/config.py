@@ -174,7 +174,7 @@ class EngineConfig:
     def _check_speculation(self) -> None:
         mode, models = self.speculative_mode, self.additional_models
         if mode in ("eagle", "medusa"):
-            raise _unsupported("speculative_mode", mode)
+            raise _unsupported("speculative_mode", mode, ": use prompt_lookup or small_draft")
 
         if mode == "disable" and self.spec_draft_length not in (0, _LEGACY_DRAFT_LENGTH):
             raise BadRequestError(
@@ -237,8 +237,9 @@ class EngineConfig:
         return cls(**values)
 
 
-def _unsupported(name: str, value: object) -> BadRequestError:
-    return BadRequestError(f"engine_config.{name} = {value!r} is not supported yet", param=name)
+def _unsupported(name: str, value: object, hint: str = "") -> BadRequestError:
+    message = f"engine_config.{name} = {value!r} is not supported yet{hint}"
+    return BadRequestError(message, param=name)
 
 
 def _describe(name: str, error: ErrorDetails) -> str:

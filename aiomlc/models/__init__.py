@@ -19,6 +19,7 @@ from aiomlc.models.registry import (
     describe_model,
     model_parameters,
     read_description,
+    supported_type,
     with_own_head,
 )
 
@@ -39,5 +40,6 @@ __all__ = (
     "encoder_parameters",
     "model_parameters",
     "read_description",
+    "supported_type",
     "with_own_head",
 )

@@ -9,6 +9,7 @@ __all__ = (
     "describe_model",
     "model_parameters",
     "read_description",
+    "supported_type",
     "with_own_head",
 )
 
@@ -204,13 +205,20 @@ def _read_gguf_description(path: Path) -> ModelDescription:
 def _parse(fields: Fields, config: Fields) -> ModelConfig:
     """Parse `config` as the model type that `fields` names."""
     with load_errors(fields.path):
-        return _parser(fields)(config)
+        return MODEL_TYPES[supported_type(fields)](config)
 
 
-def _parser(fields: Fields) -> Callable[[Fields], ModelConfig]:
+def supported_type(fields: Fields) -> str:
+    """Return the `model_type` of a configuration.
+
+    Raises:
+        ModelLoadError: If it is not supported.
+    """
     name = "model_type"
-    if (model_type := fields.string(name)) not in MODEL_TYPES and "vision_config" in fields:
-        problem = f"is {quote(model_type)}: models that read images are not supported"
-        raise fields.error(name, problem)
+    if (model_type := fields.string(name)) in MODEL_TYPES:
+        return model_type
 
-    return MODEL_TYPES[fields.choice("model_type", tuple(MODEL_TYPES))]
+    reason = f"not supported; supported are {', '.join(MODEL_TYPES)}"
+    if "vision_config" in fields:
+        reason = "models that read images are not supported"
+    raise fields.error(name, f"is {quote(model_type)}: {reason}")

@@ -26,6 +26,7 @@ from aiomlc.models import (
     ModelConfig,
     Parameter,
     model_parameters,
+    supported_type,
     with_own_head,
 )
 from aiomlc.models.config.fields import Fields
@@ -186,7 +187,7 @@ def read_hugging_face_config(directory: Path, model_type: str) -> ModelConfig:
     values = read_object(path)
     fields = Fields(values if model_type == "auto" else {**values, "model_type": model_type}, path)
     with load_errors(path):
-        name = fields.choice("model_type", tuple(MODEL_TYPES))
+        name = supported_type(fields)
         config = with_own_head(MODEL_TYPES[name](fields), directory)
     if name in _UNSUPPORTED:
         raise BadRequestError(

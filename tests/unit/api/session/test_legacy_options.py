@@ -87,7 +87,11 @@ def test_different_values_in_option_and_configuration_are_rejected(engine_class:
         ("max_batch_size", 0, "max_batch_size must be >= 1, got 0"),
         ("prefill_chunk_size", "x", "prefill_chunk_size must be an integer, got 'x'"),
         ("gpu_memory_utilization", 2, "gpu_memory_utilization must be <= 1.0, got 2"),
-        ("speculative_mode", "eagle", "speculative_mode = 'eagle' is not supported yet"),
+        (
+            "speculative_mode",
+            "eagle",
+            "speculative_mode = 'eagle' is not supported yet: use prompt_lookup or small_draft",
+        ),
         ("mode", "fast", "mode must be one of 'local', 'interactive', 'server', got 'fast'"),
         ("mode", None, "mode must be one of 'local', 'interactive', 'server', got None"),
     ],

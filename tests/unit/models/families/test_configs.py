@@ -330,7 +330,11 @@ def test_with_window_replaces_the_windows_of_the_model(
 @pytest.mark.parametrize(
     ("changes", "field", "problem"),
     [
-        ({"model_type": "mamba"}, "model_type", ", ".join(f'"{name}"' for name in MODEL_TYPES)),
+        (
+            {"model_type": "mamba"},
+            "model_type",
+            f'is "mamba": not supported; supported are {", ".join(MODEL_TYPES)}',
+        ),
         ({"model_type": None}, "model_type", "is missing"),
         ({"hidden_size": None}, "hidden_size", "is missing"),
         ({"hidden_size": "64"}, "hidden_size", 'must be an integer, got "64"'),
