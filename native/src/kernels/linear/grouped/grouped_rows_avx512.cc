@@ -50,7 +50,7 @@ struct FewRows {
 };
 
 /*!
- * \brief What the kernels are specialized for.
+ * \brief The fields of a format for which the kernels are specialized.
  * \tparam kBitsOfCode Of an unsigned code. \tparam kIsIndex Whether a code is the index of a value.
  */
 template <int kBitsOfCode, int kPartsOfChunk, bool kHasMinima, bool kIsIndex>
