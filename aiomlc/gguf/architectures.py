@@ -184,6 +184,7 @@ _LAYER_NORM = ("layer_norm_eps", _LAYER_EPS)
 #: By `general.architecture`.
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
+        "chatglm": Architecture(model_type="glm", tensors=_ATTENTION_BIAS, has_fused_gate_up=True),
         "command-r": Architecture(
             model_type="cohere",
             norm_eps=_LAYER_NORM,
@@ -336,6 +337,12 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             layer_names=_DELTA_NET_NAMES,
             extra=_qwen35,
         ),
+        "qwen3moe": Architecture(
+            model_type="qwen3_moe",
+            integers={"moe_intermediate_size": "expert_feed_forward_length", **_EXPERTS},
+            tensors=_ATTENTION_BIAS,
+            constants={"norm_topk_prob": True, **_NO_WINDOW},
+        ),
         "qwen3next": Architecture(
             model_type="qwen3_next",
             integers=_DELTA_NET_EXPERTS,
@@ -346,12 +353,6 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
                 "ssm_in.weight": "linear_attn.in_proj_qkvz.weight",  # Of files of 2025.
             },
             extra=_qwen35,
-        ),
-        "qwen3moe": Architecture(
-            model_type="qwen3_moe",
-            integers={"moe_intermediate_size": "expert_feed_forward_length", **_EXPERTS},
-            tensors=_ATTENTION_BIAS,
-            constants={"norm_topk_prob": True, **_NO_WINDOW},
         ),
         "seed_oss": Architecture(
             model_type="seed_oss",

@@ -28,6 +28,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "cohere": "command-r",
     "gemma3_text": "gemma3",
     "gemma4_text": "gemma4",
+    "glm": "chatglm",
     "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "internlm3": "llama",
