@@ -171,5 +171,6 @@ def _optional(model: GGUFModel, architecture: Architecture) -> dict[str, Any]:
         if (key := model.key(suffix)) in metadata:
             values[field] = metadata.boolean(key, False)
     for field, tensor in architecture.tensors.items():
-        values[field] = f"blk.0.{tensor}" in model.tensors
+        names = (f"blk.0.{tensor}", f"blk.0.{tensor.replace('attn_q.', 'attn_qkv.')}")
+        values[field] = any(name in model.tensors for name in names)
     return values

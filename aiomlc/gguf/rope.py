@@ -17,6 +17,7 @@ _TYPE = "rope.scaling.type"
 _FACTOR = "rope.scaling.factor"
 _ORIGINAL = "rope.scaling.original_context_length"
 _ATTENTION = "rope.scaling.attn_factor"
+_YARN_ATTENTION = "rope.scaling.yarn_attn_factor"
 _OLD_LINEAR = "rope.scale_linear"
 _BETAS = {"beta_fast": "rope.scaling.yarn_beta_fast", "beta_slow": "rope.scaling.yarn_beta_slow"}
 _TYPES = ("none", "linear", "yarn", "longrope")
@@ -127,8 +128,8 @@ def _yarn(model: GGUFModel) -> dict[str, Any]:
         for name, suffix in _BETAS.items()
         if model.key(suffix) in metadata
     }
-    # llama.cpp multiplies YaRN's own factor by it.
-    attention = metadata.number(model.key(_ATTENTION), 1.0)
-    if attention != 1.0:
-        fields["attention_factor"] = attention * (0.1 * math.log(factor) + 1.0)
+    if (key := model.key(_ATTENTION)) in metadata:  # llama.cpp multiplies YaRN's own factor by it.
+        fields["attention_factor"] = metadata.number(key) * (0.1 * math.log(factor) + 1.0)
+    elif (key := model.key(_YARN_ATTENTION)) in metadata:  # The config's, of llama.cpp's converter.
+        fields["attention_factor"] = metadata.number(key)
     return fields

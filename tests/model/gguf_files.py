@@ -211,8 +211,7 @@ def _add_rope(writer: gguf.GGUFWriter, name: str, config: Mapping[str, Any]) -> 
     if kind == "yarn":
         writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
         if "attention_factor" in scaling:
-            factor = scaling["attention_factor"] / (0.1 * math.log(scaling["factor"]) + 1)
-            writer.add_rope_scaling_attn_factors(factor)
+            writer.add_rope_scaling_yarn_attn_factor(scaling["attention_factor"])
     if kind == "longrope":
         original, context = config["original_max_position_embeddings"], 512
         writer.add_rope_scaling_orig_ctx_len(original)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 from aiomlc.errors import ModelLoadError
 from aiomlc.gguf.architectures import ARCHITECTURES
 from aiomlc.gguf.pre_tokenizers import PRE_TOKENIZERS
-from aiomlc.models import read_description
+from aiomlc.models import DecoderConfig, read_description
+from tests.unit.models.plans import rope_of
 
 _Change = Callable[[gguf.GGUFWriter], object]
 
@@ -130,6 +132,37 @@ def test_a_head_count_may_be_given_for_each_layer(tmp_path: Path) -> None:
     assert config.cache_shape.num_kv_heads == 2  # type: ignore[union-attr]
     assert config.vocab_size == 50
     assert config.tie_word_embeddings is True  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["attn_q", "attn_qkv"])
+def test_fused_queries_have_the_biases_of_others(tmp_path: Path, name: str) -> None:
+    def change(writer: gguf.GGUFWriter) -> None:
+        writer.add_tensor(f"blk.0.{name}.bias", np.zeros(64, np.float32))
+
+    config = read_description(_write(tmp_path / "a.gguf", change)).config
+
+    assert isinstance(config, DecoderConfig)
+    assert config.attention[0].qkv_bias
+
+
+@pytest.mark.parametrize(
+    ("suffix", "factor"),
+    [
+        ("attn_factor", 1.5 * (0.1 * math.log(4.0) + 1.0)),  # llama.cpp multiplies YaRN's own.
+        ("yarn_attn_factor", 1.5),  # What its converter writes, and the rest of it ignores.
+    ],
+)
+def test_yarn_scales_attention_as_the_keys_say(tmp_path: Path, suffix: str, factor: float) -> None:
+    def change(writer: gguf.GGUFWriter) -> None:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(4.0)
+        writer.add_rope_scaling_orig_ctx_len(32)
+        writer.add_float32(f"llama.rope.scaling.{suffix}", 1.5)
+
+    config = read_description(_write(tmp_path / "a.gguf", change)).config
+
+    assert isinstance(config, DecoderConfig)
+    assert rope_of(config).attention_factor == pytest.approx(factor)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4])
