@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from aiomlc.errors import ModelLoadError
 from aiomlc.models.parameters.packed_parameter import PackedParameter
+from aiomlc.models.parameters.parameter import RowOrder
 from aiomlc.weights.formats.source import Source, SourceTensor
 from aiomlc.weights.plan import make_plan
 
@@ -54,8 +55,9 @@ def test_parameters_are_read_from_metadata_with_defaults() -> None:
 
 
 def test_a_parameter_survives_the_json_round_trip() -> None:
+    order = RowOrder(1, 4, (1, 1))
     parameter = PackedParameter(
-        "x", "matrix", (("q4", 8),), (8, 4), ("a", "b"), 1.0, (1, 2, 4, 1), "fused", ("y", "z")
+        "x", "matrix", (("q4", 8),), (8, 4), ("a", "b"), 1.0, order, "fused", ("y", "z")
     )
 
     assert PackedParameter.from_json(json.loads(json.dumps(parameter.as_json()))) == parameter
