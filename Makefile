@@ -9,6 +9,7 @@
 #   make fuzz failing-calls   broken files, guided by what is reached; each call of the system fails
 #   make ray       several engines on Ray Serve, in an environment of their own
 #   make frameworks   clients that need older packages, in an environment of their own
+#   make converter    files of llama.cpp's own converter, in an environment with torch
 
 PROMPT = Tell me a story about a fox called Rosa.
 PYTHON ?= python3
@@ -45,7 +46,7 @@ CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 BESIDE = nice -n 10
 
 .PHONY: chat test thorough check dev compile configure lint lint-python lint-native tidy format native native-sanitize \
-  native-aarch64 docs pytest ray frameworks coverage wheel wheels soak soak-sanitize soak-address \
+  native-aarch64 docs pytest ray frameworks converter coverage wheel wheels soak soak-sanitize soak-address \
   soak-thread mutations-sanitize failing-calls fuzz bench clean
 .DELETE_ON_ERROR:
 
@@ -58,7 +59,7 @@ test: dev
 # All that fails is reported.
 thorough: dev
 	$(MAKE) -k -j2 lint native native-sanitize docs wheel pytest REPEAT=--strict; status=$$?; \
-	  $(MAKE) -k frameworks ray failing-calls fuzz mutations-sanitize soak soak-sanitize && exit $$status
+	  $(MAKE) -k frameworks ray converter failing-calls fuzz mutations-sanitize soak soak-sanitize && exit $$status
 
 check: lint-python
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --thorough none tests/unit
@@ -212,6 +213,24 @@ ray: build/ray/installed
 
 frameworks: build/frameworks/installed
 	build/frameworks/bin/python -m pytest -n 0 -W default --disable-warnings tests/frameworks
+
+# Of llama.cpp's source, which is in the archive of llama-cpp-python, only the converter is unpacked.
+LLAMA_CPP = build/converter/llama.cpp
+$(LLAMA_CPP)/convert_hf_to_gguf.py: | $(VENV)/tools
+	rm -rf build/llama-cpp-python && mkdir -p $(@D)
+	$(BIN)/pip download --quiet --no-deps --no-binary :all: --no-build-isolation -d build/llama-cpp-python \
+	  llama-cpp-python==0.3.36
+	tar -xzf build/llama-cpp-python/*.tar.gz --touch --strip-components=3 -C $(@D) --wildcards \
+	  '*/vendor/llama.cpp/conversion' '*/vendor/llama.cpp/gguf-py' '*/vendor/llama.cpp/$(@F)'
+	rm -r build/llama-cpp-python
+
+build/converter/installed: $(VENV)/dev pyproject.toml
+	$(call overlay,$(@D),train)
+
+# Files of llama.cpp's converter, which needs torch, have the logits of transformers.
+converter: build/converter/installed $(LLAMA_CPP)/convert_hf_to_gguf.py
+	AIOMLC_LLAMA_CPP="$(CURDIR)/$(LLAMA_CPP)" build/converter/bin/python -m pytest -n 0 \
+	  tests/model/families/test_llama_cpp_converter.py
 
 # Lines of the API and the runtime that unit tests reach.
 coverage: dev

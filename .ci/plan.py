@@ -34,7 +34,7 @@ EXPENSIVE = (
     "kernel-sanitized",
     "soak-address mutations-sanitize",
     "soak-thread",
-    "wheel frameworks soak",
+    "wheel frameworks converter soak",
 )
 
 # Paths, and the expensive steps that a change of them needs, whatever the share is.
@@ -44,6 +44,7 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"native/src/ffi/|benchmarks/(soak|sanitized)", ("soak-address",)),
     (r"native/src/(engine|platform)/", ("soak-thread",)),
     (r"(gguf|weights/formats|validation)/[^/]+\.py$|native/src/weights/", ("mutations-sanitize",)),
+    (r"^aiomlc/(gguf|models/families)/|llama_cpp_converter", ("converter",)),
     (r"^(packaging/|pyproject\.toml)", ("wheel", "frameworks")),
     (r"^aiomlc/(integrations|api/protocol)/|^tests/frameworks/", ("frameworks",)),
 )

@@ -71,7 +71,7 @@ def test_eight_consecutive_commits_run_everything(ci: Any, sources: dict[str, st
     everything = _targets([call for calls in plans for call in calls])
     assert everything == {
         *("native", "pytest", "lint-python", "docs", "tidy", "native-sanitize", "wheel"),
-        *("frameworks", "soak", "soak-address", "soak-thread", "mutations-sanitize"),
+        *("frameworks", "soak", "soak-address", "soak-thread", "mutations-sanitize", "converter"),
     }
 
 
@@ -101,8 +101,12 @@ def test_every_change_runs_what_make_test_runs(
         ),
         ("pyproject.toml", {"wheel", "frameworks"}, {}),
         ("packaging/smoke_test.sh", {"wheel", "frameworks"}, {}),
-        ("aiomlc/gguf/reader.py", {"mutations-sanitize"}, {}),
-        ("aiomlc/models/families/llama.py", set(), {"PYTEST_ARGS": "--whole tests/model/families"}),
+        ("aiomlc/gguf/reader.py", {"mutations-sanitize", "converter"}, {}),
+        (
+            "aiomlc/models/families/llama.py",
+            {"converter"},
+            {"PYTEST_ARGS": "--whole tests/model/families"},
+        ),
         ("docs/faq.md", set(), {}),
     ],
 )
