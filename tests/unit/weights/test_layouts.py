@@ -194,7 +194,7 @@ def test_a_tensor_without_an_order_is_reported() -> None:
 
 
 def test_experts_with_an_order_of_inputs_are_refused() -> None:
-    parameter = Parameter("x", "matrix", (64, 256), ("x.weight",), fused_source="all")
+    parameter = Parameter("x", "matrix", (64, 256), ("x.weight",), num_experts=4)
 
     with pytest.raises(ModelLoadError, match=r"desc_act.* are not supported in experts"):
         source_layouts(make_source(GPTQ_TENSORS, ORDERED), [parameter], None)
