@@ -178,8 +178,10 @@ def _draw_gemma4_moe(choose: random.Random) -> dict[str, Any]:
 
 def _draw(seed: int) -> dict[str, Any]:
     choose = random.Random(seed)
-    draws = (_draw_lfm2, _draw_lfm2_moe, _draw_qwen3_5, _draw_qwen3_5_moe, _draw_qwen3_next)
-    draws += (_draw_gemma4, _draw_gemma4_small, _draw_gemma4_moe)
+    draws = (
+        *(_draw_lfm2, _draw_lfm2_moe, _draw_qwen3_5, _draw_qwen3_5_moe, _draw_qwen3_next),
+        *(_draw_gemma4, _draw_gemma4_small, _draw_gemma4_moe),
+    )
     return draws[seed % len(draws)](choose)
 
 
