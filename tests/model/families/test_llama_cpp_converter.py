@@ -68,6 +68,7 @@ _CHANGES: Mapping[str, dict[str, Any]] = {
     "phi": {"intermediate_size": 256},
     "qwen2_moe": {"decoder_sparse_step": 1},
     "qwen3_moe": {"mlp_only_layers": []},
+    "qwen3_next": {"layer_types": ["full_attention", "linear_attention", "linear_attention"]},
     "smollm3": {"no_rope_layer_interval": 4},
     "starcoder2": {"sliding_window": None},
 }
