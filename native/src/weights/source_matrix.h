@@ -118,9 +118,9 @@ struct SourceSlice {
 /*!
  * \brief List the rows of matrices one after the other, in another order if `order` is not empty.
  *
- * The order is the number of blocks, the number of groups in a block, and the rows of each part of a
- * group. The result has in each block the first part of all groups, then the second one. Rows after
- * these keep their order.
+ * The order is the number of blocks, the number of groups in a block, and the rows of each part of
+ * a group. The result has in each block the first part of all groups, then the second one. Rows
+ * after these keep their order.
  */
 std::vector<SourceSlice> OrderRows(const std::vector<SourceMatrix>& matrices,
                                    const std::vector<int64_t>& order);
