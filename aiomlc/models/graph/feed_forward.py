@@ -76,7 +76,7 @@ def _build_activation(mlp: MlpConfig) -> Gelu | SquaredReLU:
 
 
 class DenseAndExperts(GatedMlp):
-    """The sum of a gated MLP and of a mixture of experts of the same hidden states."""
+    """A gated MLP plus a mixture of experts, which both read the same hidden states."""
 
     def __init__(self, config: DenseAndExpertsConfig, hidden: int, eps: float) -> None:
         super().__init__(config.dense, hidden)

@@ -23,7 +23,7 @@ SIGMOID_EPSILON = 1e-6  #: Added to the sum of the scores that are scaled to sum
 
 
 class Routing(NamedTuple):
-    """What a router gives for some rows."""
+    """The answer of a router for some rows."""
 
     logits: nn.Tensor  #: `[n, count]`.
     #: Added to the scores `[n, count]` for the choice of experts, if any.
