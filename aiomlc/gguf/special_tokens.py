@@ -12,11 +12,13 @@ from aiomlc.gguf.vocabulary import TokenType, Vocabulary, token_id
 
 _TEXTS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 _END_TOKENS = ("eos", "eot", "eom")
+_TOOL_RESULT = "<|tool_response>"  #: Of Gemma 4, which is not a control token in its files.
 # Control tokens with these texts end an answer, whatever else a file says; as in llama.cpp.
 _END_TEXTS = frozenset(
     {
         *("<|im_end|>", "<|endoftext|>", "<|end|>", "<|return|>", "<|eot_id|>", "<|eom_id|>"),
         *("<end_of_turn>", "<|end_of_text|>", "<EOT>", "_<EOT>", "<|END_OF_TURN_TOKEN|>"),
+        *("<turn|>", _TOOL_RESULT),  # Gemma 4, which ends an answer before a result.
         *("<end_of_utterance>", "<｜end▁of▁sentence｜>"),  # noqa: RUF001 - DeepSeek
     }
 )
@@ -49,7 +51,7 @@ def _end_ids(model: GGUFModel, vocabulary: Vocabulary) -> Iterator[int]:
     controls = {
         vocabulary.tokens[index]: index
         for index, kind in enumerate(vocabulary.types)
-        if kind == TokenType.CONTROL
+        if kind == TokenType.CONTROL or vocabulary.tokens[index] == _TOOL_RESULT
     }
     is_harmony = controls.keys() >= _HARMONY_ENDS
     not_ends = {_HARMONY_MESSAGE_END} if is_harmony else set[str]()

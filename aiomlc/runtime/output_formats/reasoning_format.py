@@ -27,6 +27,7 @@ _FORMATS = (
     ReasoningFormat("<think>", "</think>"),  # DeepSeek R1, Qwen 3 and many others.
     ReasoningFormat("[THINK]", "[/THINK]"),  # Mistral.
     ReasoningFormat("<seed:think>", "</seed:think>"),
+    ReasoningFormat("<|channel>thought", "<channel|>"),  # Gemma 4.
 )
 
 

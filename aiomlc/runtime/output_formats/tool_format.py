@@ -8,6 +8,7 @@ __all__ = ("TOOL_FORMATS", "ToolFormat", "find_tool_format", "has_signature")
 
 from dataclasses import dataclass
 
+from aiomlc.runtime.output_formats.tool_syntax.gemma4_calls import Gemma4Calls
 from aiomlc.runtime.output_formats.tool_syntax.json_calls import JsonCalls
 from aiomlc.runtime.output_formats.tool_syntax.named_json import NamedJsonCalls
 from aiomlc.runtime.output_formats.tool_syntax.pythonic_calls import PythonicCalls
@@ -113,6 +114,14 @@ TOOL_FORMATS = (
         ),
         signature=("<seed:tool_call>", "<function="),
         separator="\n",
+    ),
+    ToolFormat(
+        name="gemma4",
+        start_marker="<|tool_call>",
+        end_marker="<tool_call|>",
+        syntax=Gemma4Calls(),
+        signature=("<|tool_call>", "<tool_call|>"),
+        separator="",
     ),
     # Granite 3, whose template describes the format but writes no calls.
     ToolFormat(

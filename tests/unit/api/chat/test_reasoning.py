@@ -31,9 +31,11 @@ OPEN_PREFILL = NO_PREFILL + "{% if add_generation_prompt %}<think>\n{% endif %}"
 _WORDS = st.text(alphabet="ab <>/think\n", max_size=20).filter(lambda text: "think>" not in text)
 
 
-def split(text: str, sizes: list[int], *, starts_in_reasoning: bool) -> tuple[str, str]:
+def split(
+    text: str, sizes: list[int], *, starts_in_reasoning: bool, markers: ReasoningFormat = MARKERS
+) -> tuple[str, str]:
     """Return the reasoning and the content of a text that arrives in chunks."""
-    parser = ReasoningParser(MARKERS, starts_in_reasoning=starts_in_reasoning)
+    parser = ReasoningParser(markers, starts_in_reasoning=starts_in_reasoning)
     deltas = []
     for size in cycle(sizes):
         deltas.append(parser.put(text[:size]))
@@ -114,7 +116,12 @@ def test_later_markers_are_content() -> None:
 
 @pytest.mark.parametrize(
     ("source", "start_marker"),
-    [(NO_PREFILL, "<think>"), ("{{ '[/THINK]' }}", "[THINK]"), ("{{ messages }}", None)],
+    [
+        (NO_PREFILL, "<think>"),
+        ("{{ '[/THINK]' }}", "[THINK]"),
+        ("{{ '<|channel>thought\\n<channel|>' }}", "<|channel>thought"),
+        ("{{ messages }}", None),
+    ],
 )
 def test_the_reasoning_format_is_detected_from_the_chat_template(
     source: str, start_marker: str | None
@@ -122,6 +129,19 @@ def test_the_reasoning_format_is_detected_from_the_chat_template(
     reasoning_format = find_reasoning_format(source)
 
     assert (reasoning_format.start_marker if reasoning_format else None) == start_marker
+
+
+@given(sizes=_CHUNK_SIZES)
+def test_the_thoughts_of_gemma_4_are_reasoning(sizes: list[int]) -> None:
+    markers = find_reasoning_format("'<|channel>thought\\n<channel|>'")
+    assert markers is not None
+
+    def split_gemma(text: str) -> tuple[str, str]:
+        return split(text, sizes, starts_in_reasoning=False, markers=markers)
+
+    assert split_gemma("<|channel>thought\nHm.\n<channel|>Yes.") == ("Hm.", "Yes.")
+    assert split_gemma("<|channel>thought\n<channel|>Yes.") == ("", "Yes.")
+    assert split_gemma("Yes.") == ("", "Yes.")
 
 
 def loader_of(change: Callable[[LoadedModel], LoadedModel], reply: str) -> Loader:

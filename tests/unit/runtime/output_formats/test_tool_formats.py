@@ -53,6 +53,15 @@ VALID_CALLS = [
         "Wait.",
         [F, G],
     ),
+    ("gemma4", "<|tool_call>call:f{a:1}<tool_call|>", "", [F]),
+    ("gemma4", "<|tool_call>call:f{a:1}<tool_call|><|tool_call>call:g{}<tool_call|>", "", [F, G]),
+    ("gemma4", "Wait.<|tool_call>call:f{a:1}<tool_call|>", "Wait.", [F]),
+    (
+        "gemma4",
+        '<|tool_call>call:f{a:<|"|>}],"<tool_call|><|"|>,b:[None, -1.5,{c:true}]}<tool_call|>',
+        "",
+        [("f", '{"a": "}],\\"<tool_call|>", "b": [null, -1.5, {"c": true}]}')],
+    ),
     ("seed_oss", seed_call("f", a="1"), "", [F]),
     (
         "seed_oss",

@@ -193,8 +193,15 @@ def sample_output(grammar: Grammar, rng: random.Random) -> str:
     return ""
 
 
+def test_calls_of_gemma_4_cannot_be_enforced() -> None:
+    with pytest.raises(BadRequestError, match="cannot be enforced in the tool-call") as error:
+        allows("", "gemma4", [F], must=True, parallel=True)
+
+    assert error.value.param == "tool_choice"
+
+
 @pytest.mark.parametrize("allow_parallel", [True, False])
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "gemma4"])
 def test_the_parser_finds_valid_calls_in_whatever_the_grammar_accepts(
     name: str, *, allow_parallel: bool
 ) -> None:

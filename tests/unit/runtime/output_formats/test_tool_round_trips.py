@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiomlc.runtime.output_formats.tool_history import render_tool_calls
+from aiomlc.runtime.output_formats.tool_syntax.syntax import HistoryCall
 from tests.unit.runtime.output_formats.parsed_output import (
     FORMATS,
     action,
@@ -64,12 +65,18 @@ def render_deepseek_v31(calls: Calls) -> str:
     return v31_calls(*(v31_call(name, json.dumps(arguments)) for name, arguments in calls))
 
 
+def render_gemma4(calls: Calls) -> str:
+    rendered = FORMATS["gemma4"].syntax.render([HistoryCall(*call) for call in calls])
+    return "".join(f"<|tool_call>{call}<tool_call|>" for call in rendered)
+
+
 RENDERERS: dict[str, Callable[[Calls], str]] = {
     "lfm2": lambda calls: f"<|tool_call_start|>[{render_pythonic(calls)}]<|tool_call_end|>",
     "pythonic": lambda calls: f"<|python_start|>[{render_pythonic(calls)}]",
     "gorilla": render_gorilla,
     "qwen3_coder": partial(render_tagged, qwen_call),
     "glm4": partial(render_tagged, glm_call),
+    "gemma4": render_gemma4,
     "seed_oss": partial(render_tagged, seed_call),
     "granite": lambda calls: f"<|tool_call|>{render_json(calls, 'name', 'arguments')}",
     "command_r": lambda calls: action(render_json(calls, "tool_name", "parameters")[1:-1]),
@@ -120,6 +127,7 @@ def test_calls_of_the_history_are_rendered_in_the_models_format(name: str) -> No
 
 
 FRAGMENTS = {
+    "gemma4": ["<|tool_call>", "<tool_call|>", "call:", "f", "{", "}", "a:", '<|"|>', "1", ","],
     "hermes": ["<tool_call>", "</tool_call>", '{"name": "f", "arguments": ', "{}", "}", '"', "\n"],
     "mistral": ["[TOOL_CALLS]", "[", "]", ",", '{"name": "f", "arguments": ', "{", "}", '"'],
     "llama3": ["<|python_tag|>", ";", '{"name": "f", "parameters": ', "{}", "}", '"'],
