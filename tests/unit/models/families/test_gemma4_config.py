@@ -1,0 +1,120 @@
+"""Gemma 4: the plan of each layer, and values that are not supported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiomlc.compiler.job import CompileJob
+from aiomlc.errors import ModelLoadError
+from aiomlc.models import AttentionConfig, DecoderConfig, MlpConfig, read_description
+from tests.model.tiny_models import TINY_CONFIGS
+
+
+def _read(directory: Path, base: str = "gemma4_text", **changes: Any) -> DecoderConfig:  # noqa: ANN401
+    values = {**TINY_CONFIGS[base], **changes}
+    (directory / "config.json").write_text(json.dumps(values))
+    config = read_description(directory).config
+    assert isinstance(config, DecoderConfig)
+    return config
+
+
+def _attention(config: DecoderConfig) -> list[AttentionConfig]:
+    mixers = [layer.mixer for layer in config.layers]
+    assert all(isinstance(mixer, AttentionConfig) for mixer in mixers)
+    return [mixer for mixer in mixers if isinstance(mixer, AttentionConfig)]
+
+
+def test_layers_with_and_without_windows_have_other_heads(tmp_path: Path) -> None:
+    sliding, full, *_ = _attention(_read(tmp_path))
+
+    assert (sliding.num_kv_heads, sliding.head_dim, sliding.values_are_keys) == (4, 16, False)
+    assert (full.num_kv_heads, full.head_dim, full.values_are_keys) == (1, 32, True)
+    assert (sliding.window, full.window) == (20, 0)
+
+
+def test_the_cache_holds_the_heads_of_every_layer(tmp_path: Path) -> None:
+    config = _read(tmp_path)
+
+    assert config.cache_shape == (4, 8, 4, 16)
+    assert not config.has_equal_heads
+
+
+def test_the_last_layers_read_the_keys_of_the_last_ones_of_their_kind(tmp_path: Path) -> None:
+    config = _read(tmp_path, "gemma4_small")
+
+    assert [layer.kv_source for layer in _attention(config)] == [None, None, None, 1, 1, 2]
+    assert [config.cache_index(layer) for layer in range(6)] == [0, 1, 2, 1, 1, 2]
+    widths = [
+        n.feed_forward.intermediate_size
+        for n in config.layers
+        if isinstance(n.feed_forward, MlpConfig)
+    ]
+    assert widths == [96] * 3 + [192] * 3
+
+
+def test_heads_by_layer_are_those_of_kinds(tmp_path: Path) -> None:
+    old = _read(tmp_path)
+    heads = {"head_dim": 32, "num_key_value_heads": 1}
+    new = _read(
+        tmp_path,
+        global_head_dim=None,
+        num_global_key_value_heads=None,
+        per_layer_config={"1": heads, "3": heads},
+    )
+
+    assert new == old
+
+
+def test_proportional_rope_keeps_the_frequencies_of_the_whole_head(tmp_path: Path) -> None:
+    full = _attention(_read(tmp_path))[1]
+    assert full.rope is not None
+
+    frequencies = full.rope.inverse_frequencies(32)
+
+    assert frequencies == (
+        1.0,
+        20000.0 ** (-2 / 32),
+        20000.0 ** (-4 / 32),
+        20000.0 ** (-6 / 32),
+        *(0.0,) * 12,
+    )
+
+
+@pytest.mark.parametrize("name", ["gemma4_text", "gemma4_small", "gemma4_moe"])
+def test_a_config_survives_the_compiler_process(tmp_path: Path, name: str) -> None:
+    job = CompileJob(config=_read(tmp_path, name), quantization="q0f32")
+
+    assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job
+
+
+@pytest.mark.parametrize(
+    ("field", "changes", "problem"),
+    [
+        ("use_bidirectional_attention", {"use_bidirectional_attention": "all"}, "must be"),
+        ("num_kv_shared_layers", {"num_kv_shared_layers": 4}, "must leave a layer of each type"),
+        ("num_kv_shared_layers", {"num_kv_shared_layers": 3}, "must leave a layer of each type"),
+        (
+            "per_layer_config.1.sliding_window",
+            {"per_layer_config": {"1": {"sliding_window": 3}}},
+            "is not supported for single layers",
+        ),
+        (
+            "per_layer_config",
+            {"per_layer_config": {"1": {"head_dim": 32}}},
+            "must give all layers of full_attention the same heads",
+        ),
+        ("num_key_value_heads", {"num_global_key_value_heads": 3}, "must divide"),
+        ("hidden_activation", {"hidden_activation": "silu"}, "must be"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_its_field(
+    tmp_path: Path, field: str, changes: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=problem) as error:
+        _read(tmp_path, **changes)
+
+    assert error.value.field == field
