@@ -44,6 +44,8 @@ _MLC_CONFIG: Final = "mlc-chat-config.json"
 # Model types whose tensors MLC LLM stores differently, or does not have: they cannot be read back.
 _UNSUPPORTED = (
     "cohere",
+    "gemma3n",
+    "gemma3n_text",
     "gemma4",
     "gemma4_text",
     "gemma4_unified",

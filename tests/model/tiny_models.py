@@ -27,7 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tests.model import tiny_gemma4, tiny_gpt_oss, tiny_layer_norm, tiny_recurrent, tiny_variants
+from tests.model import (
+    tiny_gemma3n,
+    tiny_gemma4,
+    tiny_gpt_oss,
+    tiny_layer_norm,
+    tiny_recurrent,
+    tiny_variants,
+)
 from tests.model.tiny_experts import EXPERT_CONFIGS, add_experts
 from tests.model.weight_files import dequantize, quantize
 
@@ -35,7 +42,7 @@ Weights = dict[str, NDArray[np.float32]]
 
 VOCAB_SIZE = 320
 _ROUTERS = (".gate.weight", "expert_gate.weight", "router.weight", "router.proj.weight")
-_FLOAT32 = (*_ROUTERS, *tiny_recurrent.FLOAT32_MATRICES)
+_FLOAT32 = (*_ROUTERS, *tiny_recurrent.FLOAT32_MATRICES, *tiny_gemma3n.FLOAT32_MATRICES)
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -236,6 +243,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     **{name: COMMON | config for name, config in tiny_variants.CONFIGS.items()},
     **{name: COMMON | config for name, config in tiny_recurrent.CONFIGS.items()},
     "gpt_oss": COMMON | tiny_gpt_oss.CONFIG,
+    "gemma3n_text": _GEMMA_COMMON | tiny_gemma3n.CONFIG,
     **{name: _GEMMA_COMMON | config for name, config in tiny_gemma4.CONFIGS.items()},
 }
 
@@ -342,6 +350,8 @@ def random_weights(config: Mapping[str, Any], seed: int) -> Weights:
     shapes = tiny_layer_norm.shapes if config["model_type"] in families else _shapes
     if config["model_type"].startswith("gemma4"):
         shapes = tiny_gemma4.shapes
+    if config["model_type"] == "gemma3n_text":
+        shapes = tiny_gemma3n.shapes
     for name, shape in shapes(config).items():
         values = random.standard_normal(shape)
         scaled = _special_values(config, name, values)
@@ -369,6 +379,9 @@ def _special_values(
 
     if config["model_type"].startswith("gemma4"):
         return tiny_gemma4.special_values(name, values)
+
+    if config["model_type"] == "gemma3n_text":
+        return tiny_gemma3n.special_values(name, values)
 
     return None
 

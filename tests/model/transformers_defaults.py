@@ -22,6 +22,7 @@ DEFAULTS = {
     "gemma": Defaults(1e-6, tie_word_embeddings=True),
     "gemma2": Defaults(1e-6, tie_word_embeddings=True, sliding_window=4096),
     "gemma3_text": Defaults(1e-6, 1000000.0, tie_word_embeddings=True, sliding_window=4096),
+    "gemma3n_text": Defaults(1e-6, 1000000.0, tie_word_embeddings=True, sliding_window=512),
     "gemma4_text": Defaults(1e-6, 1000000.0, tie_word_embeddings=True, sliding_window=512),
     "gemma4_unified_text": Defaults(1e-6, 1000000.0, tie_word_embeddings=True, sliding_window=1024),
     "glm": Defaults(1.5625e-7),

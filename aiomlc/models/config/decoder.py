@@ -161,6 +161,12 @@ class DecoderConfig:
             if isinstance(mixer, AttentionConfig) and mixer.kv_source is None
         )
 
+    @property
+    def num_streams(self) -> int:
+        """The residual streams, which all layers share."""
+        streams = self.layers[0].streams
+        return 1 if streams is None else streams.count
+
     def cache_index(self, layer: int) -> int:
         """Return the index in `attention` of layer `layer`, or of the one whose keys it reads."""
         mixer = self.layers[layer].mixer

@@ -161,6 +161,20 @@ class Fields:
 
         return values
 
+    def fractions(self, name: str) -> list[float]:
+        """Return a list of numbers from 0 to below 1; required."""
+        values = self._list(name, "a list of numbers >= 0 and < 1")
+        for value in values:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 <= value < 1:
+                raise self._mismatch(name, "a list of numbers >= 0 and < 1", values)
+
+        return [float(value) for value in values]
+
+    def is_list(self, name: str) -> bool:
+        """Return whether a field is a list."""
+        return isinstance(self._values.get(name), list)
+
     def nested(self, name: str) -> Fields:
         """Return the fields of a JSON object inside this one; empty if it is absent."""
         value = self._required(name, {})

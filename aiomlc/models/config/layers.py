@@ -20,6 +20,7 @@ __all__ = (
     "QKNormKind",
     "RecurrentConfig",
     "ShortConvConfig",
+    "StreamsConfig",
 )
 
 from collections.abc import Mapping
@@ -172,6 +173,8 @@ class MlpConfig:
     activation: Activation = "silu"
     gated: bool = True
     bias: bool = False
+    #: The fraction of the gates that is cut off, if they are distributed normally; 0 for none.
+    sparsity: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +205,16 @@ class DenseAndExpertsConfig:
     experts: ExpertsConfig
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsConfig:
+    """Several residual streams, of which a layer computes one and predicts the others (AltUp)."""
+
+    count: int
+    active: int  #: The stream that is computed.
+    output_scale: bool  #: Whether the computed stream is scaled before embeddings are added.
+    laurel_rank: int  #: Inner size of the matrices beside attention.
+
+
 #: The layer through which the tokens of a sequence see each other.
 RecurrentConfig = ShortConvConfig | GatedDeltaConfig
 MixerConfig = AttentionConfig | RecurrentConfig
@@ -218,12 +231,14 @@ class LayerConfig:
     #: Numbers of a token's embedding for this layer, which is added last; 0 for none.
     embedding_size: int = 0
     output_scale: bool = False  #: Whether the layer's output has a stored factor.
+    streams: StreamsConfig | None = None
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The graph's names of the mixer, the feed-forward layer and the norms, in their order."""
         parts = (
             *_PARTS[self.norm_placement],
+            *("altup", "laurel") * (self.streams is not None),
             *_EMBEDDING_PARTS * (self.embedding_size > 0),
             *("layer_scalar",) * self.output_scale,
         )

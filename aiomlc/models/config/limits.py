@@ -21,6 +21,8 @@ _TOKENS = (1, 2**27)  # Of a sequence.
 #: Inclusive bounds. -1 is MLC's "none", and 0 stands for a default.
 INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
+        "altup_active_idx": (0, 63),
+        "altup_num_inputs": (2, 64),
         "attention_sink_size": (-1, 2**20),
         "bits": (1, 32),
         "conv_L_cache": (1, 64),
@@ -35,6 +37,7 @@ INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
         "hidden_size": _WIDTH,
         "hidden_size_per_layer_input": (0, 2**16),
         "intermediate_size": _INNER_WIDTH,
+        "laurel_rank": _WIDTH,
         "linear_conv_kernel_dim": (1, 64),
         "linear_key_head_dim": (1, 1024),
         "linear_num_key_heads": (1, 4096),

@@ -28,6 +28,7 @@ from aiomlc.models.config.layers import (
     MlpConfig,
 )
 from aiomlc.models.config.sliding_window import sliding_layers
+from aiomlc.models.families.layer_types import shared_sources
 from aiomlc.models.families.moe_fields import parse_experts
 
 _SLIDING: Final = "sliding_attention"
@@ -101,7 +102,7 @@ def _parse(fields: Fields, model_type: str, defaults: Mapping[str, object]) -> D
     layers = [(kinds[_SLIDING if is_sliding else _FULL].layers[0]) for is_sliding in slides]
     size = fields.integer("hidden_size_per_layer_input", 0)
     vocab = fields.integer("vocab_size_per_layer_input") if size else 0
-    shared = _shared_sources(fields, slides)
+    shared = shared_sources(fields, slides)
     config = replace(
         config,
         layers=tuple(
@@ -170,20 +171,6 @@ def _parse_kind(
     return parse_decoder(own, model_type, traits, rules).with_attention(
         scale=1.0, value_norm=True, values_are_keys=keys
     )
-
-
-def _shared_sources(fields: Fields, slides: Sequence[bool]) -> list[int | None]:
-    """Return for each layer the one whose keys and values it reads, or None."""
-    name = "num_kv_shared_layers"
-    count = fields.integer(name, 0)
-    first = len(slides) - count
-    own = slides[: max(0, first)]
-    if not own or set(own) != set(slides):
-        problem = "must leave a layer of each type with keys and values of its own"
-        raise fields.error(name, f"{problem}, got {count} of {len(slides)} layers")
-
-    last = {kind: len(own) - 1 - own[::-1].index(kind) for kind in set(own)}
-    return [None if layer < first else last[kind] for layer, kind in enumerate(slides)]
 
 
 def _shared(layer: LayerConfig, source: int | None, fields: Fields) -> LayerConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("recurrent_layers",)
+__all__ = ("recurrent_layers", "shared_sources")
 
 from collections.abc import Sequence
 
@@ -39,3 +39,17 @@ def recurrent_layers(
         raise fields.error(name, f"must contain {quote('full_attention')} at least once")
 
     return [layer_type == recurrent for layer_type in types]
+
+
+def shared_sources(fields: Fields, slides: Sequence[bool]) -> list[int | None]:
+    """Return for each layer the one whose keys and values it reads, or None."""
+    name = "num_kv_shared_layers"
+    count = fields.integer(name, 0)
+    first = len(slides) - count
+    own = slides[: max(0, first)]
+    if not own or set(own) != set(slides):
+        problem = "must leave a layer of each type with keys and values of its own"
+        raise fields.error(name, f"{problem}, got {count} of {len(slides)} layers")
+
+    last = {kind: len(own) - 1 - own[::-1].index(kind) for kind in set(own)}
+    return [None if layer < first else last[kind] for layer, kind in enumerate(slides)]

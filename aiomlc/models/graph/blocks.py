@@ -23,11 +23,13 @@ from aiomlc.models.graph.layers import (
     Linear,
     Norm,
     RMSNorm,
+    Scale,
     ScaleBy,
 )
 from aiomlc.models.graph.mixers import Mixer, build_mixer
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.step import Step
+from aiomlc.models.graph.streams import AddToLaterStreams, AltUp, Laurel
 
 
 def build_norm(config: DecoderConfig) -> Norm:
@@ -60,21 +62,38 @@ class Block(Module):
                     self.mlp: FeedForward = build_feed_forward(
                         self.plan.feed_forward, config.hidden_size, config.norm_eps
                     )
-                case "per_layer_input_gate":
-                    size = self.plan.embedding_size
-                    self.per_layer_input_gate: Linear = _linear(config.hidden_size, size)
-                case "per_layer_projection":
-                    size = self.plan.embedding_size
-                    self.per_layer_projection: Linear = _linear(size, config.hidden_size)
-                case "layer_scalar":
-                    self.layer_scalar: nn.Parameter = nn.Parameter((1,), "float32")
-                case norm:
-                    setattr(self, norm, build_norm(config))
+                case other if not self._add_own_part(config, other):
+                    setattr(self, other, build_norm(config))
+                case _:
+                    pass
+
+    def _add_own_part(self, config: DecoderConfig, part: str) -> bool:
+        """Add a part that only some families have; return whether it is one."""
+        hidden, streams = config.hidden_size, self.plan.streams
+        match part:
+            case "per_layer_input_gate":
+                self.per_layer_input_gate: Linear = _linear(hidden, self.plan.embedding_size)
+            case "per_layer_projection":
+                self.per_layer_projection: Linear = _linear(self.plan.embedding_size, hidden)
+            case "altup":
+                assert streams is not None
+                self.altup: AltUp = AltUp(streams, hidden, config.norm_eps)
+            case "laurel":
+                assert streams is not None
+                self.laurel: Laurel = Laurel(streams.laurel_rank, hidden, config.norm_eps)
+            case "layer_scalar":
+                self.layer_scalar: nn.Parameter = nn.Parameter((1,), "float32")
+            case _:
+                return False
+
+        return True
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
-    ) -> tuple[nn.Tensor, nn.Tensor]:
+    ) -> tuple[nn.Tensor | None, nn.Tensor]:
         """Return the layer's update of the residual stream, and the stream before it.
+
+        Without an update, it is in the stream already.
 
         Args:
             update: The update of the layer before, which the stream does not have yet.
@@ -122,8 +141,8 @@ class SandwichNormBlock(Block):
         return self.post_feedforward_layernorm(update), residual
 
 
-class ScaledBlock(SandwichNormBlock):
-    """A sandwich block whose output has a factor, after a layer's own embedding if there is one."""
+class _EmbeddingBlock(SandwichNormBlock):
+    """A sandwich block that may have an embedding of its own for each token."""
 
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__(config, layer, kv_dtype)
@@ -132,19 +151,55 @@ class ScaledBlock(SandwichNormBlock):
         self.has_embedding: bool = size > 0
         self.concat: ConcatColumns = ConcatColumns()
         self.gated: GeluTanhMul = GeluTanhMul()
+
+    def _embedding(self, x: nn.Tensor, step: Step) -> nn.Tensor:
+        """Return the update by the layer's embeddings, of which `x` is the gate."""
+        gate = self.per_layer_input_gate(x)
+        size = self.plan.embedding_size
+        gated = self.gated(self.concat(gate, step.embedded, self.first_column, size))
+        return self.post_per_layer_input_norm(self.per_layer_projection(gated))
+
+
+class ScaledBlock(_EmbeddingBlock):
+    """A sandwich block whose output has a factor, after a layer's own embedding if there is one."""
+
+    def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
+        super().__init__(config, layer, kv_dtype)
         self.scale: ScaleBy = ScaleBy()
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
-    ) -> tuple[nn.Tensor, nn.Tensor]:
-        update, residual = super().forward(update, residual, step)
+    ) -> tuple[nn.Tensor | None, nn.Tensor]:
+        total, residual = super().forward(update, residual, step)
+        assert total is not None
         if self.has_embedding:
-            residual = self.sum(update, residual)
-            gate = self.per_layer_input_gate(residual)
-            size = self.plan.embedding_size
-            gated = self.gated(self.concat(gate, step.embedded, self.first_column, size))
-            update = self.post_per_layer_input_norm(self.per_layer_projection(gated))
-        return self.scale(update, self.layer_scalar), self.scale(residual, self.layer_scalar)
+            residual = self.sum(total, residual)
+            total = self._embedding(residual, step)
+        return self.scale(total, self.layer_scalar), self.scale(residual, self.layer_scalar)
+
+
+class StreamsBlock(_EmbeddingBlock):
+    """A sandwich block of one of several residual streams, which returns all of them."""
+
+    def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
+        super().__init__(config, layer, kv_dtype)
+        self.half: Scale = Scale(2.0**-0.5)
+        self.add_update: AddToLaterStreams = AddToLaterStreams()
+
+    def forward(
+        self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
+    ) -> tuple[nn.Tensor | None, nn.Tensor]:
+        assert update is None, "a block leaves no update"
+        predicted = self.altup.predict(residual)
+        active = self.altup.active(predicted)
+        normed = self.input_layernorm(active)
+        mixed = self.post_attention_layernorm(self.mixer(normed, step))
+        x = self.half(self.sum(self.sum(active, mixed), self.laurel(normed)))
+        mlp = self.mlp.without_norm(self.pre_feedforward_layernorm(x))
+        x = self.sum(x, self.post_feedforward_layernorm(mlp))
+        streams = self.altup.correct(predicted, x)
+        own = self._embedding(self.altup.scaled_output(streams), step)
+        return None, self.add_update(streams, own)
 
 
 def _linear(inputs: int, outputs: int) -> Linear:
@@ -193,4 +248,5 @@ def build_block(config: DecoderConfig, layer: int, kv_dtype: str) -> Block:
     """Return the block of layer `layer`."""
     plan = config.layers[layer]
     kind = ScaledBlock if plan.output_scale else _BLOCKS[plan.norm_placement]
+    kind = kind if plan.streams is None else StreamsBlock
     return kind(config, layer, kv_dtype)

@@ -29,6 +29,7 @@ from aiomlc.models.graph.layers import (
 )
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.step import Step
+from aiomlc.models.graph.streams import StreamProjections, SumStreams
 
 CreateCache = Callable[..., Any]
 
@@ -132,6 +133,11 @@ class _Layers(Module):
         self.per_layer: PerLayerEmbedding | None = config.per_layer_embedding
         if self.per_layer is not None:
             self._add_layer_embeddings(config, self.per_layer)
+        self.altup_projections: StreamProjections | None = None
+        self.altup_unembed_projections: SumStreams | None = None
+        if config.num_streams > 1:
+            self.altup_projections = StreamProjections(config)
+            self.altup_unembed_projections = SumStreams(config)
         self.layers: nn.ModuleList = nn.ModuleList(
             [build_block(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
         )
@@ -170,7 +176,13 @@ class _Layers(Module):
         x = embedded
         if self.per_layer is not None:
             x = self.slice(embedded, 0, self.hidden_size)
+        if self.altup_projections is not None:
+            x = self.altup_projections(x)
         update: nn.Tensor | None = None
         for layer in self.layers:
             update, x = layer(update, x, step)
+        if self.altup_unembed_projections is not None:
+            return self.altup_unembed_projections(x)
+
+        assert update is not None, "a layer without streams leaves an update"
         return update, x

@@ -25,6 +25,7 @@ from aiomlc.models.graph.layers import (
 )
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.moe import MoE, Routing, SparseMlp
+from aiomlc.models.graph.streams import CutGates
 
 
 class GatedMlp(Module):
@@ -38,14 +39,19 @@ class GatedMlp(Module):
             SiluMul() if mlp.activation == "silu" else GeluTanhMul()
         )
         self.down_proj: Linear = Linear(inner, hidden, bias=bias, out_dtype="float32")
+        self.cut_gates: CutGates | None = CutGates(mlp.sparsity) if mlp.sparsity else None
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
         """Return the layer's output for `norm(x + residual)`, and that sum."""
+        assert self.cut_gates is None, "sparse layers are called without a norm"
         return self.activation.fused_mlp(x, residual, norm, self.gate_up_proj, self.down_proj)
 
     def without_norm(self, x: nn.Tensor) -> nn.Tensor:
         """Return the layer's output for `x`."""
-        return self.down_proj(self.activation(self.gate_up_proj(x)))
+        gate_up = self.gate_up_proj(x)
+        if self.cut_gates is not None:
+            gate_up = self.cut_gates(gate_up)
+        return self.down_proj(self.activation(gate_up))
 
 
 class PlainMlp(Module):

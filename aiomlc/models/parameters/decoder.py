@@ -18,6 +18,7 @@ from aiomlc.models.config.layers import (
     LayerConfig,
     MixerConfig,
     ShortConvConfig,
+    StreamsConfig,
 )
 from aiomlc.models.parameters.moe import expert_parameters
 from aiomlc.models.parameters.parameter import Parameter, RowOrder
@@ -60,6 +61,11 @@ def _layer_embeddings(config: DecoderConfig) -> Iterator[Parameter]:
         yield _matrix("model.embed_tokens_per_layer", (plan.vocab_size, size))
         yield _matrix("model.per_layer_model_projection", (size, config.hidden_size))
         yield _vector("model.per_layer_projection_norm.weight", plan.size)
+    square = (config.hidden_size, config.hidden_size)
+    for name in ("altup_projections", "altup_unembed_projections"):
+        for index in range(config.num_streams - 1):
+            source = f"model.{name}.{index}.weight"
+            yield Parameter(f"model.{name}.matrices.{index}", "matrix", square, (source,))
 
 
 def _layer(prefix: str, config: DecoderConfig, layer: LayerConfig) -> Iterator[Parameter]:
@@ -70,14 +76,42 @@ def _layer(prefix: str, config: DecoderConfig, layer: LayerConfig) -> Iterator[P
                 yield from _mixer(name, config, layer.mixer)
             case "mlp":
                 yield from _feed_forward(name, config, layer.feed_forward)
+            case "layer_scalar":
+                yield _vector(name, 1)
             case "per_layer_input_gate":
                 yield _matrix(name, (layer.embedding_size, config.hidden_size))
             case "per_layer_projection":
                 yield _matrix(name, (config.hidden_size, layer.embedding_size))
-            case "layer_scalar":
-                yield _vector(name, 1)
+            case "altup" | "laurel":
+                yield from _stream_part(name, config.hidden_size, layer)
             case _:
                 yield from _norm(name, config)
+
+
+def _stream_part(name: str, hidden: int, layer: LayerConfig) -> Iterator[Parameter]:
+    streams = layer.streams
+    assert streams is not None
+    if name.endswith(".altup"):
+        yield from _altup(name, hidden, streams)
+        return
+
+    yield _matrix(f"{name}.linear_left", (streams.laurel_rank, hidden))
+    yield _matrix(f"{name}.linear_right", (hidden, streams.laurel_rank))
+    yield _vector(f"{name}.post_laurel_norm.weight", hidden)
+
+
+def _altup(prefix: str, hidden: int, streams: StreamsConfig) -> Iterator[Parameter]:
+    count = streams.count
+    if streams.output_scale:
+        yield _vector(f"{prefix}.correct_output_scale", hidden)
+    for name, shape in (
+        ("correction_coefs", (count, count)),
+        ("prediction_coefs", (count * count, count)),
+        ("modality_router", (count, hidden)),
+    ):
+        # Rounding would scale whole streams.
+        yield replace(_matrix(f"{prefix}.{name}", shape), keep_float32=True)
+    yield _vector(f"{prefix}.router_norm.weight", hidden)
 
 
 def _mixer(prefix: str, config: DecoderConfig, mixer: MixerConfig) -> Iterator[Parameter]:

@@ -47,6 +47,7 @@ _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 # By model type: segments of the graph's names, and their replacements.
 _HF: _Replacements = {
     "gemma3": _GEMMA3,
+    "gemma3n": {"model.": "model.language_model."},
     "gemma4": _GEMMA4,
     "gemma4_text": _GEMMA4_TEXT,
     "gemma4_unified": _GEMMA4,

@@ -1,4 +1,4 @@
-"""Gemma 4: the decoder of a multimodal model, shared keys, and requests that share steps."""
+"""Gemma 3n and 4: the decoder of a multimodal model, shared keys, and requests that share steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from tests.model.families.test_quantized_models import open_model
 from tests.model.make_reference import PROMPT
 from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model, write_safetensors
 
-NAMES = ("gemma4_text", "gemma4_small", "gemma4_moe")
+NAMES = ("gemma4_text", "gemma4_small", "gemma4_moe", "gemma3n_text")
 TOKENS = [5, 90, 17]
 
 
 @pytest.mark.parametrize(
     ("name", "model_type"),
-    [(name, "gemma4") for name in NAMES] + [("gemma4_text", "gemma4_unified")],
+    [(name, "gemma3n" if name == "gemma3n_text" else "gemma4") for name in NAMES]
+    + [("gemma4_text", "gemma4_unified")],
 )
 @pytest.mark.parametrize("quantization", ["q0f32", "q4f16_1"])
 def test_a_multimodal_model_computes_the_same_as_its_text_decoder(

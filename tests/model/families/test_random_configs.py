@@ -32,7 +32,7 @@ from tests.model.tiny_models import (
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch"),
-    pytest.mark.sampled(seed=tuple(range(8))),
+    pytest.mark.sampled(seed=tuple(range(9))),
 ]
 LENGTH = 90
 
@@ -176,6 +176,36 @@ def _draw_gemma4_moe(choose: random.Random) -> dict[str, Any]:
     }
 
 
+def _draw_gemma3n(choose: random.Random) -> dict[str, Any]:
+    common = _draw_common(choose)
+    layers = choose.randrange(2, 6)
+    kinds = ("sliding_attention", "full_attention")
+    theta = choose.choice((300.0, 10000.0))
+    streams = choose.choice((2, 3, 4))
+    return {name: value for name, value in common.items() if name != "hidden_act"} | {
+        "model_type": "gemma3n_text",
+        "num_hidden_layers": layers,
+        "layer_types": ["full_attention", *(choose.choice(kinds) for _ in range(layers - 1))],
+        "head_dim": choose.choice((8, 16, 32)),
+        "num_kv_shared_layers": choose.randrange(0, layers),
+        "intermediate_size": [choose.choice((64, 96, 200)) for _ in range(layers)],
+        "activation_sparsity_pattern": [choose.choice((0.95, 0.3, 0.0)) for _ in range(layers)],
+        "attention_bias": False,
+        "hidden_size_per_layer_input": choose.choice((8, 24, 32)),
+        "vocab_size_per_layer_input": VOCAB_SIZE,
+        "sliding_window": choose.choice((5, 20, 200)),
+        "final_logit_softcapping": choose.choice((30.0, 2.0)),
+        "altup_num_inputs": streams,
+        "altup_active_idx": choose.randrange(streams),
+        "altup_correct_scale": choose.random() < 0.7,
+        "laurel_rank": choose.choice((8, 32)),
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": theta},
+            "full_attention": {"rope_type": "default", "rope_theta": 20000.0},
+        },
+    }
+
+
 def _draw(seed: int) -> dict[str, Any]:
     choose = random.Random(seed)
     draws = (
@@ -224,7 +254,7 @@ def _logits(model: NativeModel, tokens: list[int], chunks: list[int]) -> NDArray
 
 
 @pytest.mark.usefixtures("model_cache")
-@pytest.mark.parametrize("seed", range(96))
+@pytest.mark.parametrize("seed", range(108))
 def test_a_random_config_is_equal_or_refused(tmp_path: Path, seed: int) -> None:
     import torch
 

@@ -40,7 +40,8 @@ _DIFFERENT = {
     "starcoder2": {"sliding_window_size", "attention_sink_size"},
 }
 # The architectures whose MLC directories are not supported.
-_REFUSED = ("cohere", "gemma4_moe", "gemma4_small", "gemma4_text", "gpt_oss", "nemotron")
+_GEMMA = ("gemma3n_text", "gemma4_moe", "gemma4_small", "gemma4_text")
+_REFUSED = ("cohere", *_GEMMA, "gpt_oss", "nemotron")
 
 
 async def generate(model: Path, output: Path, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - any option.

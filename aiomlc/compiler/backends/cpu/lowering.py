@@ -35,6 +35,7 @@ from aiomlc.compiler.backends.cpu.layers import (
     CpuSoftCap,
     CpuSquaredReLU,
 )
+from aiomlc.compiler.backends.cpu.stream_layers import STREAM_LAYERS
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models.graph.decoder import Decoder
@@ -89,6 +90,7 @@ _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
     ShortConv: CpuShortConv,
     GatedDelta: CpuGatedDelta,
     SigmoidGate: CpuSigmoidGate,
+    **STREAM_LAYERS,
 }
 
 

@@ -42,6 +42,8 @@ def token_bytes(
         # the sum, and its two parts.
         step=4 * (4 * config.hidden_size + max(map(_mixer_floats, config.layers)))
         + 16 * (config.embedded_size - config.hidden_size)
+        # Streams before and after a layer, and their prediction.
+        + 12 * config.hidden_size * (config.num_streams if config.num_streams > 1 else 0)
         + _feed_forward_bytes(config, parameters, quantization)
         + rotated,
     )
@@ -119,6 +121,9 @@ def _mlp_bytes(mlp: MlpConfig, layouts: Mapping[str, Layout], has_pre_norm: bool
     fused = all(
         fuses_feed_forward(layouts[name], down) for name, down in zip(gate_ups, downs, strict=True)
     )
+    if mlp.sparsity:
+        return 20 * inner
+
     if mlp.bias or not (has_pre_norm and fused):
         return 12 * inner
 

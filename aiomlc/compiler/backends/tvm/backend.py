@@ -105,7 +105,9 @@ def _reasons(config: ModelConfig, quantization: str) -> Iterator[str]:
         yield "quantized experts"
     if config.recurrent:
         yield "recurrent layers"
-    if config.per_layer_embedding is not None or any(n.output_scale for n in config.layers):
+    if config.per_layer_embedding is not None or any(
+        n.output_scale or n.streams is not None for n in config.layers
+    ):
         yield "embeddings and factors of layers"
     attention = config.attention
     if any(layer.output_gate for layer in attention):

@@ -125,7 +125,7 @@ def test_every_decoder_type_has_a_tiny_config() -> None:
     tiny = {config["model_type"] for config in TINY_CONFIGS.values()}
 
     # BERT is an encoder; the others have the decoders of their text models.
-    others = {"bert", "bert-bge", "gemma3", "gemma4", "qwen3_5", "qwen3_5_moe"}
+    others = {"bert", "bert-bge", "gemma3", "gemma3n", "gemma4", "qwen3_5", "qwen3_5_moe"}
     others |= {"gemma4_unified", "gemma4_unified_text"}
     assert set(MODEL_TYPES) == tiny | others
 

@@ -32,6 +32,7 @@ OMITTED = {
 
 MULTIMODAL = {
     "gemma3",
+    "gemma3n",
     "gemma4",
     "gemma4_unified",
     "qwen3_5",
