@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("CONFIG", "FLOAT32_MATRICES", "shapes", "special_values")
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -119,6 +120,6 @@ def special_values(name: str, values: NDArray[np.float64]) -> NDArray[np.float64
         return 0.1 * values
 
     if name.endswith("embed_tokens_per_layer.weight"):
-        return values * (1.0 / np.sqrt(values.shape[-1]))
+        return values * (1.0 / math.sqrt(values.shape[-1]))
 
     return None

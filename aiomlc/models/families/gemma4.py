@@ -150,7 +150,11 @@ def _parse_kind(
     fields: Fields, model_type: str, kind: str, sizes: Mapping[str, int]
 ) -> DecoderConfig:
     """Return a decoder whose layers are all of one kind."""
-    rope = fields.nested("rope_parameters").nested(kind)
+    settings = fields.nested("rope_parameters")
+    if kind not in settings:
+        raise fields.error("rope_parameters", f"must have settings of {kind}")
+
+    rope = settings.nested(kind)
     is_proportional = rope.string("rope_type", "default") == "proportional"
     bias = fields.boolean("attention_bias", False)
     traits = DecoderTraits(

@@ -20,6 +20,7 @@ from aiomlc.models.graph.layers import (
     ConcatColumns,
     Embedding,
     GatherRows,
+    KnownIds,
     Linear,
     Norm,
     RMSNorm,
@@ -150,6 +151,7 @@ class _Layers(Module):
             config.hidden_size, size, bias=False, out_dtype="float32"
         )
         self.per_layer_projection_norm: RMSNorm = RMSNorm(plan.size, config.norm_eps)
+        self.known_ids: KnownIds = KnownIds(plan.vocab_size)
         self.own_scale: Scale = Scale(plan.size**0.5)
         self.projection_scale: Scale = Scale(config.hidden_size**-0.5)
         self.mean_scale: Scale = Scale(2.0**-0.5)
@@ -163,7 +165,7 @@ class _Layers(Module):
         if self.per_layer is None:
             return x
 
-        own = self.own_scale(self.embed_tokens_per_layer(ids))
+        own = self.own_scale(self.embed_tokens_per_layer(self.known_ids(ids)))
         n, size = own.shape
         projected = self.projection_scale(self.per_layer_model_projection(x))
         rows = projected.reshape(n, int(size) // self.per_layer.size, self.per_layer.size)
@@ -182,7 +184,8 @@ class _Layers(Module):
         for layer in self.layers:
             update, x = layer(update, x, step)
         if self.altup_unembed_projections is not None:
-            return self.altup_unembed_projections(x)
+            update, x = self.altup_unembed_projections(x)
+            return update, x
 
         assert update is not None, "a layer without streams leaves an update"
         return update, x

@@ -12,6 +12,7 @@ __all__ = (
     "GatherRows",
     "Gelu",
     "GeluTanhMul",
+    "KnownIds",
     "LayerNorm",
     "Linear",
     "Norm",
@@ -317,6 +318,17 @@ class SigmoidGate(Module):
         size = int(x.shape[-1])
         _, gate, _ = op.split(projected, [size, 2 * size], axis=-1)
         return op.multiply(x.astype("float32"), op.sigmoid(gate.astype("float32")))
+
+
+class KnownIds(Module):
+    """Token ids `[n]`, with 0 in place of those that a smaller vocabulary does not have."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.vocab_size = vocab_size
+
+    def forward(self, ids: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("a second vocabulary is not supported on this target")
 
 
 class SliceColumns(Module):

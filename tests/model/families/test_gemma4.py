@@ -13,12 +13,13 @@ from anyio import create_task_group
 
 from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig, convert_weights
 from tests.model.conftest import OpenTiny
-from tests.model.families.test_logits import logits_of
+from tests.model.families.test_logits import check_float32, logits_of
 from tests.model.families.test_quantized_models import open_model
-from tests.model.make_reference import PROMPT
+from tests.model.make_reference import PROMPT, live_model
 from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model, write_safetensors
 
 NAMES = ("gemma4_text", "gemma4_small", "gemma4_moe", "gemma3n_text")
+_TABLE = "model.embed_tokens_per_layer.weight"
 TOKENS = [5, 90, 17]
 
 
@@ -62,6 +63,27 @@ def test_unused_keys_of_layers_that_share_others_are_skipped(
 
     expected = logits_of(open_tiny("gemma4_small", "q0f32"), TOKENS, [len(PROMPT)])
     np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.usefixtures("model_cache")
+def test_a_token_without_an_embedding_for_layers_has_that_of_token_0(tmp_path: Path) -> None:
+    directory = write_model(tmp_path / "model", "gemma3n_text")
+    config = TINY_CONFIGS["gemma3n_text"] | {"vocab_size_per_layer_input": 300}
+    (directory / "config.json").write_text(json.dumps(config))
+    weights = tiny_weights("gemma3n_text")
+    weights |= {_TABLE: weights[_TABLE][:300]}
+    write_safetensors(directory / "model.safetensors", weights)
+    tokens = [*PROMPT, 310, 5]
+    torch = pytest.importorskip("torch")
+    with torch.inference_mode():
+        expected = live_model(config, weights)(torch.tensor([tokens])).logits[0, -1].numpy()
+    model = open_model(directory, "q0f32")
+
+    model.add_sequence(0)
+    actual = model.forward([(0, tokens)])[0]
+    model.remove_sequence(0)
+
+    check_float32(actual, expected)
 
 
 @pytest.mark.parametrize("name", NAMES)

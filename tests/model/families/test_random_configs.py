@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ def _draw(seed: int) -> dict[str, Any]:
     choose = random.Random(seed)
     draws = (
         *(_draw_lfm2, _draw_lfm2_moe, _draw_qwen3_5, _draw_qwen3_5_moe, _draw_qwen3_next),
-        *(_draw_gemma4, _draw_gemma4_small, _draw_gemma4_moe),
+        *(_draw_gemma4, _draw_gemma4_small, _draw_gemma4_moe, _draw_gemma3n),
     )
     return draws[seed % len(draws)](choose)
 

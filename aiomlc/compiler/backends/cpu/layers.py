@@ -12,6 +12,7 @@ __all__ = (
     "CpuGatedMul",
     "CpuGatherRows",
     "CpuGelu",
+    "CpuKnownIds",
     "CpuLayerNorm",
     "CpuLinear",
     "CpuMoE",
@@ -46,6 +47,7 @@ from aiomlc.models.graph.layers import (
     GatedMul,
     GatherRows,
     Gelu,
+    KnownIds,
     LayerNorm,
     Linear,
     QKNorm,
@@ -294,6 +296,17 @@ class CpuScaleBy(Module):
 
     def forward(self, x: nn.Tensor, factor: nn.Tensor) -> nn.Tensor:
         return call_kernel("scale_by", [x, factor], x.shape, "float32")
+
+
+class CpuKnownIds(Module):
+    """Token ids of a smaller vocabulary."""
+
+    def __init__(self, layer: KnownIds) -> None:
+        super().__init__()
+        self.vocab_size: int = layer.vocab_size
+
+    def forward(self, ids: nn.Tensor) -> nn.Tensor:
+        return call_kernel("known_ids", [ids, self.vocab_size], ids.shape, "int32")
 
 
 class CpuSliceColumns(Module):

@@ -6,6 +6,7 @@
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <cmath>
+#include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -314,6 +315,15 @@ void CallConcatColumns(TensorView a, TensorView b, int64_t begin, TensorView out
                 args.Floats(out, "out", type));
 }
 
+void CallKnownIds(TensorView ids, int64_t limit, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.known_ids");
+  args.RequireShape(ids, "ids", {kAny});
+  args.RequireShape(out, "out", {ids.size(0)});
+  args.Require(limit > 0 && limit <= INT32_MAX, "limit must be > 0, got ", limit);
+  ReplaceUnknownIds(args.Data<int32_t>(ids, "ids"), static_cast<int32_t>(limit), ids.size(0),
+                    args.Data<int32_t>(out, "out"));
+}
+
 void CallSliceColumns(TensorView x, int64_t begin, TensorView out) {
   const TensorArguments args("aiomlc.cpu.slice_columns");
   args.RequireShape(out, "out", {kAny, kAny});
@@ -390,6 +400,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.qkv_norm", CallQkvNorm)
       .def("aiomlc.cpu.concat_columns", CallConcatColumns)
       .def("aiomlc.cpu.slice_columns", CallSliceColumns)
+      .def("aiomlc.cpu.known_ids", CallKnownIds)
       .def("aiomlc.cpu.gather_rows", CallGatherRows)
       .def("aiomlc.cpu.gather_columns", CallGatherColumns);
 }

@@ -388,6 +388,11 @@ void GatherColumnsOf(ThreadPool& pool, const void* x, const int32_t* order, int6
 
 }  // namespace
 
+void ReplaceUnknownIds(const int32_t* ids, int32_t limit, int64_t count, int32_t* out) {
+  std::transform(ids, ids + count, out,
+                 [limit](int32_t id) { return id >= 0 && id < limit ? id : 0; });
+}
+
 void ConcatColumns(ThreadPool& pool, const ColumnRange& a, const ColumnRange& b, int64_t count,
                    FloatType type, void* out) {
   const size_t bytes = FloatBytes(type);

@@ -186,6 +186,9 @@ struct ColumnRange {
 void ConcatColumns(ThreadPool& pool, const ColumnRange& a, const ColumnRange& b, int64_t count,
                    FloatType type, void* out);
 
+/*! \brief Copy ids, with 0 in place of those that are not in [0, limit). */
+void ReplaceUnknownIds(const int32_t* ids, int32_t limit, int64_t count, int32_t* out);
+
 /*! \brief Copy out[i] = x[row_ids[i]], rows of `size`. Ids must be in range. */
 void GatherRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out);
 

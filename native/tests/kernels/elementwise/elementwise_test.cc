@@ -332,6 +332,15 @@ TEST_P(ElementwiseOnTier, QkvNormNormalizesValuesWithoutWeights) {
   }
 }
 
+TEST(ReplaceUnknownIds, IdsBeyondTheLimitAreZero) {
+  const std::vector<int32_t> ids{4, 5, -1, 0, 900};
+  std::vector<int32_t> out(5, 7);
+
+  ReplaceUnknownIds(ids.data(), 5, 5, out.data());
+
+  EXPECT_EQ(out, (std::vector<int32_t>{4, 0, 0, 0, 0}));
+}
+
 TEST_P(ElementwiseOnTier, ConcatColumnsCopiesRangesOfBothRows) {
   for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
     const FloatTensor a(type, RandomFloats(kRows * 5, 1));

@@ -1,4 +1,4 @@
-"""Gemma 4: the plan of each layer, and values that are not supported."""
+"""Gemma 3n and 4: the plan of each layer, and values that are not supported."""
 
 from __future__ import annotations
 
@@ -107,6 +107,7 @@ def test_a_config_survives_the_compiler_process(tmp_path: Path, name: str) -> No
             {"per_layer_config": {"1": {"head_dim": 32}}},
             "must give all layers of full_attention the same heads",
         ),
+        ("rope_parameters", {"rope_parameters": {"full_attention": {}}}, "must have settings of"),
         ("num_key_value_heads", {"num_global_key_value_heads": 3}, "must divide"),
         ("hidden_activation", {"hidden_activation": "silu"}, "must be"),
     ],
@@ -116,5 +117,56 @@ def test_what_is_not_supported_is_refused_by_its_field(
 ) -> None:
     with pytest.raises(ModelLoadError, match=problem) as error:
         _read(tmp_path, **changes)
+
+    assert error.value.field == field
+
+
+def test_gates_of_the_first_layers_are_sparse_by_default(tmp_path: Path) -> None:
+    config = _read(
+        tmp_path,
+        "gemma3n_text",
+        num_hidden_layers=12,
+        layer_types=None,
+        intermediate_size=96,
+        activation_sparsity_pattern=None,
+        num_kv_shared_layers=4,
+    )
+    mlps = [n.feed_forward for n in config.layers if isinstance(n.feed_forward, MlpConfig)]
+
+    assert [mlp.sparsity for mlp in mlps] == [0.95] * 10 + [0.0] * 2
+    assert [layer.window > 0 for layer in _attention(config)] == [
+        (i + 1) % 5 > 0 for i in range(12)
+    ]
+
+
+def test_the_old_fields_of_rope_are_those_of_both_kinds(tmp_path: Path) -> None:
+    new = _read(tmp_path, "gemma3n_text")
+    old = _read(
+        tmp_path,
+        "gemma3n_text",
+        rope_parameters=None,
+        rope_theta=20000.0,
+        rope_local_base_freq=300.0,
+    )
+
+    assert old == new
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("intermediate_size", [96, 96], "must have one entry per layer"),
+        ("activation_sparsity_pattern", [0.5], "must have one entry per layer"),
+        ("activation_sparsity_pattern", [1.0] * 5, "must be a list of numbers >= 0 and < 1"),
+        ("altup_active_idx", 4, "must be < altup_num_inputs"),
+        ("num_kv_shared_layers", 5, "must leave a layer of each type"),
+        ("hidden_size_per_layer_input", 0, "must be >= 1"),
+    ],
+)
+def test_what_gemma_3n_does_not_support_is_refused_by_its_field(
+    tmp_path: Path, field: str, value: object, problem: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=problem) as error:
+        _read(tmp_path, "gemma3n_text", **{field: value})
 
     assert error.value.field == field
