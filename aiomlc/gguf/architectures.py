@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from aiomlc.gguf import gemma3n
 from aiomlc.gguf.gemma4 import LAYER_NAMES, gemma4_fields
 from aiomlc.gguf.model import GGUFModel
 from aiomlc.validation.json_values import safe_repr
@@ -215,6 +216,21 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             tensors=_ATTENTION_BIAS,
             extra=_gemma3,
             is_sandwich=True,
+        ),
+        "gemma3n": Architecture(
+            model_type="gemma3n_text",
+            integers={
+                **_WINDOW,
+                "altup_active_idx": "altup.active_idx",
+                "altup_num_inputs": "altup.num_inputs",
+                "num_kv_shared_layers": "attention.shared_kv_layers",
+            },
+            numbers={"final_logit_softcapping": "final_logit_softcapping"},
+            tensors={"altup_correct_scale": "altup_correct_scale.weight", **_ATTENTION_BIAS},
+            layer_names=gemma3n.LAYER_NAMES,
+            extra=gemma3n.gemma3n_fields,
+            is_sandwich=True,
+            has_unequal_layers=True,
         ),
         "gemma4": Architecture(
             model_type="gemma4_text",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("LAYER_NAMES", "MODEL_NAMES", "gemma4_fields")
+__all__ = (
+    "LAYER_NAMES",
+    "MODEL_NAMES",
+    "gemma4_fields",
+    "layer_list",
+    "layer_types",
+    "per_layer_embedding",
+)
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -54,7 +61,7 @@ def gemma4_fields(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]
     metadata = model.metadata
     layers = config["num_hidden_layers"]
     key = model.key(_PATTERN)
-    slides = [bool(value) for value in _list(model, _PATTERN, layers)]
+    slides = [bool(value) for value in layer_list(model, _PATTERN, layers)]
     if not slides or slides[-1]:
         raise metadata.error(key, "must be false for the last layer, which has full attention")
 
@@ -63,7 +70,7 @@ def gemma4_fields(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]
     head_dim = config["head_dim"]
     theta = metadata.number(model.key("rope.freq_base_swa"), 10000.0)
     return {
-        "layer_types": [_KINDS[is_sliding] for is_sliding in slides],
+        "layer_types": layer_types(slides),
         "head_dim": metadata.integer(model.key("attention.key_length_swa"), head_dim),
         "global_head_dim": head_dim,
         "num_key_value_heads": heads.get(True, heads[False]),
@@ -81,14 +88,19 @@ def gemma4_fields(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]
                 "rope_theta": config["rope_theta"],
             },
         },
-        **_per_layer_embedding(model),
+        **per_layer_embedding(model),
         **_feed_forward(model, layers),
         "enable_moe_block": bool(config.get("num_experts")),
         "mlp_only_layers": None,
     }
 
 
-def _list(model: GGUFModel, suffix: str, layers: int) -> Sequence[Any]:
+def layer_types(slides: Sequence[bool]) -> list[str]:
+    """Return the types of layers by whether they have a window."""
+    return [_KINDS[is_sliding] for is_sliding in slides]
+
+
+def layer_list(model: GGUFModel, suffix: str, layers: int) -> Sequence[Any]:
     """Return an array with an entry for each layer; one value stands for all of them."""
     key = model.key(suffix)
     value = model.metadata.value(key)
@@ -106,7 +118,7 @@ def _list(model: GGUFModel, suffix: str, layers: int) -> Sequence[Any]:
 def _by_kind(model: GGUFModel, slides: Sequence[bool]) -> dict[bool, int]:
     """Return the key heads of layers with windows and without."""
     heads: dict[bool, int] = {}
-    for is_sliding, count in zip(slides, _list(model, _HEADS, len(slides)), strict=True):
+    for is_sliding, count in zip(slides, layer_list(model, _HEADS, len(slides)), strict=True):
         if heads.setdefault(is_sliding, count) != count:
             problem = f"must be the same in all layers of a kind, got {heads[is_sliding]}, {count}"
             raise model.metadata.error(model.key(_HEADS), problem)
@@ -127,7 +139,8 @@ def _rotated(model: GGUFModel) -> float:
     return len(kept) / len(divisors)
 
 
-def _per_layer_embedding(model: GGUFModel) -> dict[str, int]:
+def per_layer_embedding(model: GGUFModel) -> dict[str, int]:
+    """Return the fields of the second embedding, which may be absent."""
     size = model.metadata.integer(model.key(_PER_LAYER), 0)
     table = model.tensors.get(_TABLE)
     if size and (table is None or len(table.shape) != 2):
@@ -141,7 +154,7 @@ def _per_layer_embedding(model: GGUFModel) -> dict[str, int]:
 def _feed_forward(model: GGUFModel, layers: int) -> dict[str, Any]:
     """The layers that share keys may have MLPs of twice the width."""
     shared = model.metadata.integer(model.key(_SHARED), 0)
-    sizes = _list(model, _INNER, layers)
+    sizes = layer_list(model, _INNER, layers)
     first = sizes[0]
     is_wide = bool(shared) and sizes[-1] == 2 * first
     own = max(0, layers - shared)

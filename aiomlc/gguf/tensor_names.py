@@ -18,6 +18,7 @@ from aiomlc.errors import ModelLoadError
 from aiomlc.gguf.architectures import Architecture, find_architecture
 from aiomlc.gguf.config import config_fields
 from aiomlc.gguf.container import TensorInfo
+from aiomlc.gguf.gemma3n import STACKED_NAMES
 from aiomlc.gguf.gemma4 import MODEL_NAMES
 from aiomlc.gguf.model import GGUFModel
 
@@ -113,6 +114,8 @@ def expected_names(
                 yield f"{at}.{name}.{kind}", fused if is_fused else f"{block}.{own}_exps.{kind}"
             continue
 
+        # The number may be that of a matrix in a stack outside of layers.
+        yield from ((f"{n}.{layer}.{kind}", f"{own}.{kind}") for own, n in STACKED_NAMES.items())
         own_layer = find_architecture(model).layer_names
         yield from ((f"{prefix}.{name}", f"{block}.{own}") for own, name in own_layer.items())
         # Of the two names that a norm has, depending on the architecture, this is `ffn_norm`.
@@ -151,6 +154,10 @@ class _Splitter:
         name, _, kind = tensor.name.rpartition(".")
         if name in self._model_names:
             yield f"{self._model_names[name]}.{kind}", _whole(tensor)
+            return
+
+        if name in STACKED_NAMES and len(tensor.shape) == 3 and tensor.shape[0] <= _MAX_EXPERTS:
+            yield from _stacked_pieces(tensor, STACKED_NAMES[name], ("",), kind)
             return
 
         block = _ANY_BLOCK.fullmatch(tensor.name)
@@ -213,7 +220,8 @@ def _stacked_pieces(
     )
     for index in range(experts * len(parts)):
         expert, part = divmod(index, len(parts))
-        yield f"{prefix}.{expert}.{parts[part]}.{kind}", _rows(flat, index * rows, rows)
+        name = ".".join(filter(None, (prefix, str(expert), parts[part], kind)))
+        yield name, _rows(flat, index * rows, rows)
 
 
 def _whole(tensor: TensorInfo) -> TensorPiece:

@@ -27,6 +27,7 @@ Encode = Callable[[str, NDArray[np.float32]], tuple[NDArray[Any], Type]]
 ARCHITECTURES: Mapping[str, str] = {
     "cohere": "command-r",
     "gemma3_text": "gemma3",
+    "gemma3n_text": "gemma3n",
     "gemma4_text": "gemma4",
     "glm": "chatglm",
     "gpt_neox": "gptneox",
@@ -43,6 +44,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "qwen3_moe": "qwen3moe",
     "qwen3_next": "qwen3next",
 }
+_GEMMA_CONFIGS = {"gemma3n": gguf_gemma4.add_3n_config, "gemma4": gguf_gemma4.add_config}
 _PERMUTED = ("granite", "internlm3", "llama", "mistral", "mixtral", "smollm3")
 _MINUS_ONE = (
     *("gemma", "gemma2", "gemma3_text", "nemotron"),
@@ -124,8 +126,8 @@ def write_gguf(
     model_type = config["model_type"]
     name = ARCHITECTURES.get(model_type, model_type)
     writer = gguf.GGUFWriter(path, name, **options)
-    if name == "gemma4":
-        gguf_gemma4.add_config(writer, config)
+    if name in _GEMMA_CONFIGS:
+        _GEMMA_CONFIGS[name](writer, config)
     else:
         _add_config(writer, name, config)
         _add_rope(writer, name, config)
@@ -246,6 +248,9 @@ def _convert(
     config: Mapping[str, Any], weights: Weights, *, split_delta_nets: bool
 ) -> dict[str, NDArray[np.float32]]:
     """Return the weights with the rows and norms of a GGUF file."""
+    if config["model_type"] == "gemma3n_text":
+        return gguf_gemma4.converted_3n(weights)
+
     converted: dict[str, NDArray[np.float32]] = {}
     for name, value in weights.items():
         if config["model_type"] == "gpt_oss":

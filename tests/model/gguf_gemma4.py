@@ -1,14 +1,17 @@
-"""The keys and names of Gemma 4 in GGUF files, as llama.cpp's converter writes them."""
+"""The keys and names of Gemma 3n and 4 in GGUF files, as llama.cpp's converter writes them."""
 
 from __future__ import annotations
 
-__all__ = ("add_config", "mapped_name", "router_name")
+__all__ = ("add_3n_config", "add_config", "converted_3n", "mapped_name", "router_name")
 
+import math
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import Any
 
 import gguf
 import numpy as np
+from numpy.typing import NDArray
 
 _SIZES = {
     "num_hidden_layers": "block_count",
@@ -43,6 +46,43 @@ def add_config(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     is_wide = config.get("use_double_wide_mlp")
     writer.add_feed_forward_length([inner] * own + [2 * inner] * shared if is_wide else inner)
     _add_rope(writer, config)
+
+
+def add_3n_config(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    """Add the keys of a config of Gemma 3n."""
+    for fields, add in ((_SIZES, writer.add_uint32), (_NUMBERS, writer.add_float32)):
+        for field, key in fields.items():
+            if config.get(field) is not None:
+                add(f"gemma3n.{key}", config[field])
+    slides = [kind == "sliding_attention" for kind in config["layer_types"]]
+    writer.add_array("gemma3n.attention.sliding_window_pattern", slides)
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_shared_kv_layers(config["num_kv_shared_layers"])
+    writer.add_altup_active_idx(config["altup_active_idx"])
+    writer.add_altup_num_inputs(config["altup_num_inputs"])
+    quantiles = [
+        NormalDist().inv_cdf(fraction) if fraction else -math.inf
+        for fraction in config["activation_sparsity_pattern"]
+    ]
+    writer.add_activation_sparsity_scale(quantiles)
+    rope = config["rope_parameters"]
+    writer.add_rope_freq_base(rope["full_attention"]["rope_theta"])
+    writer.add_float32("gemma3n.rope.freq_base_swa", rope["sliding_attention"]["rope_theta"])
+
+
+def converted_3n(weights: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors of Gemma 3n, of which those outside of layers are stacked."""
+    stacks: dict[str, list[NDArray[np.float32]]] = {}
+    converted: dict[str, NDArray[np.float32]] = {}
+    for name, value in weights.items():
+        if name.startswith("model.altup_"):
+            stacks.setdefault(name.split(".")[1], []).append(value)
+        else:
+            converted[f"{name}.weight" if name.endswith("_scale") else name] = value
+    return converted | {f"model.{name}.weight": np.stack(v) for name, v in stacks.items()}
 
 
 def _add_heads(writer: gguf.GGUFWriter, config: Mapping[str, Any], slides: list[bool]) -> None:

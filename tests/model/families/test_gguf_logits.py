@@ -27,6 +27,7 @@ from tests.model.tiny_models import TINY_CONFIGS, random_weights
 _NAMES = (
     "llama",
     "gemma2",
+    "gemma3n_text",
     "gemma4_moe",
     "gemma4_small",
     "gemma4_text",
