@@ -49,6 +49,9 @@ from .api.protocol.chat import ChatCompletion as ChatCompletion
 from .api.protocol.chat import ChatCompletionChunk as ChatCompletionChunk
 from .api.protocol.completion import Completion as Completion
 from .api.protocol.embedding import EmbeddingResponse as EmbeddingResponse
+from .api.protocol.ranking import ClassifyResponse as ClassifyResponse
+from .api.protocol.ranking import RerankResponse as RerankResponse
+from .api.protocol.ranking import ScoreResponse as ScoreResponse
 from .api.protocol.response import Response as Response
 from .api.radix_tree import PagedRadixTree as PagedRadixTree
 from .api.responses.resource import ResponseStream as ResponseStream

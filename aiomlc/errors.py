@@ -136,16 +136,22 @@ class PromptTooLongError(RequestError, ValueError):
 
 
 class InputTooLongError(RequestError, ValueError):
-    """An input of a request for embeddings is too long; both lengths are in tokens.
+    """An input of an encoder is too long; both lengths are in tokens.
 
     A very long input is not encoded, so that `num_tokens` is a lower bound.
     """
 
     def __init__(
-        self, *, index: int, num_tokens: int, max_tokens: int, is_lower_bound: bool = False
+        self,
+        *,
+        index: int,
+        num_tokens: int,
+        max_tokens: int,
+        is_lower_bound: bool = False,
+        field: str = "input",
     ) -> None:
         super().__init__(
-            f"input[{index}]: must have at most {max_tokens} tokens, got "
+            f"{field}[{index}]: must have at most {max_tokens} tokens, got "
             f"{'at least ' if is_lower_bound else ''}{num_tokens}; pass truncate=True to truncate "
             "it"
         )

@@ -7,7 +7,7 @@ __all__ = ("AsyncEmbeddings", "EmbeddingInput", "EmbeddingOptions")
 import base64
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack, final
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack, cast, final
 
 from anyio import to_thread
 
@@ -23,11 +23,9 @@ from aiomlc.api.protocol.limits import check_input_size, parse_off_loop
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.pending_response import returns_pending
 from aiomlc.api.streams.visible_names import hides
-from aiomlc.errors import BadRequestError, InputTooLongError
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.concurrency.misuse import keyword_only
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
-from aiomlc.validation.arguments import outside_vocabulary
-from aiomlc.validation.json_values import short_repr
 from aiomlc.validation.parameter import Doc
 from aiomlc.validation.tracebacks import keeps_origin
 
@@ -39,9 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from aiomlc.runtime.embedding.embedder import Embedder
-
-# Texts with fewer characters are encoded without counting their tokens before.
-_LONG_TEXT = 20_000
+    from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
+    from aiomlc.runtime.native.encoder import EncoderInput
 
 EmbeddingInput = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
@@ -89,7 +86,7 @@ class AsyncEmbeddings:
         requests are batched.
 
         Raises:
-            BadRequestError: If a field is invalid or unknown, or the model is not an encoder.
+            BadRequestError: If a field is invalid or unknown, or the model has no embeddings.
             InputTooLongError: If an input has more tokens than the model accepts and `truncate`
                 is not set.
             EngineError: If the engine is closed.
@@ -104,11 +101,11 @@ class AsyncEmbeddings:
         """Return the embedder of the model, which has its default options.
 
         Raises:
-            BadRequestError: If the model is not an encoder.
+            BadRequestError: If the model has no embeddings.
             EngineError: If the engine is closed.
             ModelLoadError: If this is the first request and the model cannot be loaded.
         """
-        return (await self._service.encoder()).embedder
+        return _embedder(await self._service.encoder("embedding"))
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """Embed the inputs of a validated request.
@@ -116,24 +113,37 @@ class AsyncEmbeddings:
         Raises:
             AiomlcError: As `create`.
         """
-        engine = await self._service.encoder()
-        embedder = engine.embedder
+        engine = await self._service.encoder("embedding")
+        embedder = _embedder(engine)
         _check_dimensions(request, embedder)
         with engine.request():
             # Tokenization and serialization run in a worker thread: each takes tens of milliseconds
             # for a thousand inputs.
-            token_ids = await run_in_worker(partial(_tokenize, request, embedder))
-            vectors = await embedder.embed(token_ids, request.pooling or embedder.pooling)
-            return await to_thread.run_sync(_make_response, request, embedder, token_ids, vectors)
+            inputs = await run_in_worker(partial(_tokenize, request, embedder))
+            vectors = await embedder.embed(inputs, request.pooling or embedder.pooling)
+            return await to_thread.run_sync(_make_response, request, embedder, inputs, vectors)
+
+
+def _embedder(engine: EncoderEngine) -> Embedder:
+    return cast("Embedder", engine.model)
+
+
+def _tokenize(
+    request: EmbeddingRequest, embedder: Embedder, is_cancelled: Callable[[], bool]
+) -> list[EncoderInput]:
+    # Imported here because the module imports numpy, which only encoders need.
+    from aiomlc.runtime.embedding.input_encoder import encode_inputs
+
+    return encode_inputs(request.input, embedder, is_cancelled, truncate=bool(request.truncate))
 
 
 def _make_response(
     request: EmbeddingRequest,
     embedder: Embedder,
-    token_ids: Sequence[Sequence[int]],
+    inputs: Sequence[EncoderInput],
     vectors: Sequence[NDArray[np.float32]],
 ) -> EmbeddingResponse:
-    num_tokens = sum(map(len, token_ids))
+    num_tokens = sum(len(each.ids) for each in inputs)
     normalize = embedder.normalize if request.normalize is None else request.normalize
     return EmbeddingResponse(
         data=[
@@ -151,60 +161,6 @@ def _check_dimensions(request: EmbeddingRequest, embedder: Embedder) -> None:
             f"dimensions: must be <= {embedder.hidden_size}, the model's embedding size, "
             f"got {request.dimensions}",
             param="dimensions",
-        )
-
-
-def _tokenize(
-    request: EmbeddingRequest, embedder: Embedder, is_cancelled: Callable[[], bool]
-) -> list[list[int]]:
-    truncate = bool(request.truncate)
-    inputs: list[list[int]] = []
-    for index, item in enumerate(request.input):
-        if is_cancelled():
-            break
-
-        if isinstance(item, str):
-            if not truncate:
-                _check_text(item, index, embedder, is_cancelled)
-            ids = embedder.tokenizer.encode(item, truncate=truncate)
-        else:
-            ids = list(item[: embedder.max_tokens] if truncate else item)
-            _check_ids(ids, index, embedder.vocab_size)
-
-        if not ids:
-            raise BadRequestError(
-                f"input[{index}]: must have at least one token", param=f"input[{index}]"
-            )
-
-        if len(ids) > embedder.max_tokens:
-            raise InputTooLongError(
-                index=index, num_tokens=len(ids), max_tokens=embedder.max_tokens
-            )
-
-        inputs.append(ids)
-
-    return inputs
-
-
-def _check_text(
-    text: str, index: int, embedder: Embedder, is_cancelled: Callable[[], bool]
-) -> None:
-    """Refuse a text that is too long by far, without encoding all of it."""
-    if len(text) <= _LONG_TEXT:
-        return
-
-    number = embedder.tokenizer.count_at_least(text, is_cancelled)
-    if number > embedder.max_tokens:
-        raise InputTooLongError(
-            index=index, num_tokens=number, max_tokens=embedder.max_tokens, is_lower_bound=True
-        )
-
-
-def _check_ids(ids: Sequence[int], index: int, vocab_size: int) -> None:
-    if (token_id := outside_vocabulary(ids, vocab_size)) is not None:
-        raise BadRequestError(
-            f"input[{index}]: token ids must be in [0, {vocab_size}), got {short_repr(token_id)}",
-            param=f"input[{index}]",
         )
 
 

@@ -20,8 +20,7 @@ def encoder_graph(
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
     """Return the module with the function `encode`, and the library's metadata."""
     compiler = backend.graph_compiler()
-    encoder = Encoder(config, compiler.packed_attention())
-    encoder = compiler.lower_encoder(encoder, quantization)
+    encoder = compiler.lower_encoder(Encoder(config), quantization)
     tokens = nn.spec.Tensor(["n"], "int32")
     spec = {
         "encode": {
@@ -38,8 +37,11 @@ def encoder_graph(
         "model_type": config.model_type,
         "quantization": quantization.name,
         "vocab_size": config.vocab_size,
-        "context_window_size": config.num_positions,
+        "context_window_size": config.max_tokens,
         "hidden_size": config.hidden_size,
+        "position_offset": config.position_offset,
+        "num_token_types": config.num_token_types,
+        "num_labels": 0 if config.classifier is None else config.classifier.num_labels,
         "params": parameter_records(
             encoder_parameters(config), quantization, backend.layout_family, order
         ),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 __all__ = ("Backend", "GraphCompiler", "TokenBytes")
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
@@ -101,10 +101,6 @@ class GraphCompiler(Protocol):
         self, decoder: Decoder, quantization: Quantization, cache: KVCache
     ) -> Decoder:
         """Return the decoder with the layers and the packed parameters of the back end."""
-        ...
-
-    def packed_attention(self) -> Callable[..., Any]:
-        """Return the attention of an encoder, of `(qkv, lengths, num_heads)`."""
         ...
 
     def lower_encoder(self, encoder: Encoder, quantization: Quantization) -> Encoder:

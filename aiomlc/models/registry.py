@@ -118,10 +118,12 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "qwen3_5_text": qwen3_5.parse_text,
         "qwen3_moe": qwen3_moe.parse,
         "qwen3_next": qwen3_next.parse,
+        "roberta": bert.parse_roberta,
         "seed_oss": seed_oss.parse,
         "smollm3": smollm3.parse,
         "stablelm": stablelm.parse,
         "starcoder2": starcoder2.parse,
+        "xlm-roberta": bert.parse_xlm_roberta,
     }
 )
 

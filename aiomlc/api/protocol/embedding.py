@@ -8,6 +8,7 @@ __all__ = (
     "EmbeddingResponse",
     "EmbeddingUsage",
     "parse_embedding_request",
+    "to_inputs",
 )
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.parameter import Integer
 
 
-def _to_inputs(value: object) -> tuple[object, ...]:
+def to_inputs(value: object) -> tuple[object, ...]:
     """Return a list of inputs as a tuple; a single input becomes a tuple of one."""
     is_single = isinstance(value, str) or are_token_ids(value)
     values = [value] if is_single else value
@@ -53,7 +54,7 @@ def _to_inputs(value: object) -> tuple[object, ...]:
 class EmbeddingRequest(WireModel):
     """A validated request for embeddings."""
 
-    input: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_to_inputs)]
+    input: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(to_inputs)]
     model: Name | None = None  #: Echoed in the response.
     encoding_format: Literal["float", "base64"] | None = None  #: None means "float".
     #: The number of leading elements to keep of each embedding; None keeps all.

@@ -104,13 +104,14 @@ def _parse_large(
 
 
 def check_input_size(fields: Mapping[str, Any]) -> None:
-    """Require that a request for embeddings has not too many inputs, or an input too many tokens.
+    """Require that a request to an encoder has not too many inputs, or an input too many tokens.
 
     Raises:
         BadRequestError: If it has; `param` names the field.
     """
     values: Any = fields.get("input")
-    _check_count("input", values, _MAX_INPUTS, "items")
+    for name in ("input", "documents", "pairs", "text_1", "text_2"):
+        _check_count(name, fields.get(name), _MAX_INPUTS, "items")
     for index, value in enumerate(values if type(values) in _LISTS else ()):
         _check_count(f"input[{index}]", value, _MAX_INPUTS, "token ids")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("EngineLifecycle",)
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from os import fspath
@@ -28,7 +28,17 @@ from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
 
 if TYPE_CHECKING:
+    from aiomlc.runtime.embedding.embedder import EncoderTask
     from aiomlc.runtime.loading.memory_plan import MemoryPlan
+
+_KINDS: Mapping[EncoderTask, str] = {
+    "embedding": "an encoder",
+    "classification": "a classifier",
+}
+_USES: Mapping[EncoderTask, str] = {
+    "embedding": "embeddings",
+    "classification": "rerank, score and classify",
+}
 
 
 @final
@@ -164,31 +174,33 @@ class EngineLifecycle:
         """
         session = await self._open_session()
         if isinstance(session, EncoderSession):
+            task = session.model.task
             raise BadRequestError(
-                f"the model {session.embedder.model_name!r} is an encoder, which supports only "
-                "embeddings",
+                f"the model {session.model.model_name!r} is {_KINDS[task]}, which supports only "
+                f"{_USES[task]}",
                 param="model",
             )
 
         return session
 
-    async def encoder(self) -> EncoderEngine:
-        """Return the engine of an encoder; the first call opens the model.
+    async def encoder(self, task: EncoderTask) -> EncoderEngine:
+        """Return the engine of an encoder for `task`; the first call opens the model.
 
         Raises:
-            BadRequestError: If the model is a decoder.
+            BadRequestError: If the model is for another task.
             EngineClosedError: If the engine was terminated, or the model unloaded.
             ModelLoadError: If the model cannot be opened.
         """
         session = await self._open_session()
-        if isinstance(session, ModelSession):
-            raise BadRequestError(
-                f"the model {session.model.model_name!r} is a decoder, which does not support "
-                "embeddings",
-                param="model",
-            )
+        if isinstance(session, EncoderSession) and session.model.task == task:
+            return session.engine
 
-        return session.engine
+        kind = "a decoder" if isinstance(session, ModelSession) else _KINDS[session.model.task]
+        raise BadRequestError(
+            f"the model {session.model.model_name!r} is {kind}, which does not support "
+            f"{_USES[task]}",
+            param="model",
+        )
 
     @uninterruptible
     async def _open_session(self) -> Session:

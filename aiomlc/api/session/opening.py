@@ -110,7 +110,7 @@ class ModelOpener:
 
         session: Session
         if isinstance(loaded, LoadedEncoder):
-            session = EncoderSession(EncoderEngine(loaded.embedder, self._events))
+            session = EncoderSession(EncoderEngine(loaded.model, self._events))
         else:
             if config.enable_tracing:
                 loaded.core.enable_trace()
@@ -129,5 +129,4 @@ class ModelOpener:
 
 def session_name(session: Session) -> str:
     """Return the name of an open model."""
-    opened = session.model if isinstance(session, ModelSession) else session.embedder
-    return opened.model_name
+    return session.model.model_name

@@ -36,7 +36,7 @@ from aiomlc.validation.arguments import outside_vocabulary
 from aiomlc.validation.json_values import short_repr
 
 if TYPE_CHECKING:
-    from aiomlc.runtime.embedding.embedder import Embedder
+    from aiomlc.runtime.embedding.embedder import Classifier, Embedder, EncoderTask
     from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
 
 # Encoding a longer prompt takes over 10 ms, which would block the event loop for too long.
@@ -245,9 +245,9 @@ class EncoderSession:
         return self.engine.task
 
     @property
-    def embedder(self) -> Embedder:
-        """The embedder."""
-        return self.engine.embedder
+    def model(self) -> Embedder | Classifier:
+        """The encoder."""
+        return self.engine.model
 
 
 class SessionProvider(Protocol):
@@ -261,10 +261,10 @@ class SessionProvider(Protocol):
         """
         ...
 
-    async def encoder(self) -> EncoderEngine:
-        """Return the engine of an encoder.
+    async def encoder(self, task: EncoderTask) -> EncoderEngine:
+        """Return the engine of an encoder for a task.
 
         Raises:
-            BadRequestError: If the model is a decoder.
+            BadRequestError: If the model is for another task.
         """
         ...

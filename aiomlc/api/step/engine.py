@@ -124,7 +124,7 @@ class SyncMLCEngine(Uncopyable):
             loaded = portal.call(load)
 
         if isinstance(loaded, LoadedEncoder):
-            loaded.embedder.close()
+            loaded.model.batcher.close()
             raise BadRequestError(ENCODER_MESSAGE, param="model")
 
         self._model = loaded

@@ -1,11 +1,13 @@
-"""BERT: a bidirectional encoder."""
+"""BERT and RoBERTa: bidirectional encoders with a table of positions."""
 
 from __future__ import annotations
 
-__all__ = ("parse",)
+__all__ = ("parse", "parse_roberta", "parse_xlm_roberta")
 
-from aiomlc.models.config.encoder import EncoderConfig
+from aiomlc.models.config.encoder import ClassifierConfig, EncoderConfig
 from aiomlc.models.config.fields import Fields, refuse_quantized
+
+_CLASSIFIER = "ForSequenceClassification"
 
 
 def parse(fields: Fields) -> EncoderConfig:
@@ -14,6 +16,36 @@ def parse(fields: Fields) -> EncoderConfig:
     Raises:
         ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
     """
+    return _parse(fields, "bert", "bert.", ("pooler.dense", "classifier"))
+
+
+def parse_roberta(fields: Fields) -> EncoderConfig:
+    """Read a config of model type `roberta`, whose positions begin after that of the padding.
+
+    Raises:
+        ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
+    """
+    return _parse_roberta(fields, "roberta")
+
+
+def parse_xlm_roberta(fields: Fields) -> EncoderConfig:
+    """Read a config of model type `xlm-roberta`.
+
+    Raises:
+        ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
+    """
+    return _parse_roberta(fields, "xlm-roberta")
+
+
+def _parse_roberta(fields: Fields, model_type: str) -> EncoderConfig:
+    head = ("classifier.dense", "classifier.out_proj")
+    offset = fields.integer("pad_token_id", 1) + 1
+    return _parse(fields, model_type, "roberta.", head, offset)
+
+
+def _parse(
+    fields: Fields, model_type: str, prefix: str, head: tuple[str, str], offset: int = 0
+) -> EncoderConfig:
     _refuse_unsupported(fields)
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
@@ -22,19 +54,40 @@ def parse(fields: Fields) -> EncoderConfig:
             "num_attention_heads", f"must divide hidden_size ({hidden}), got {heads}"
         )
 
+    classifier = _parse_classifier(fields, prefix, head)
     positions = "max_position_embeddings"
     return EncoderConfig(
-        model_type="bert",
+        model_type=model_type,
         vocab_size=fields.integer("vocab_size"),
         hidden_size=hidden,
         intermediate_size=fields.integer("intermediate_size"),
         num_hidden_layers=fields.integer("num_hidden_layers"),
         num_attention_heads=heads,
         num_positions=fields.integer(
-            positions if positions in fields else "context_window_size", minimum=1
+            positions if positions in fields else "context_window_size", minimum=offset + 1
         ),
+        position_offset=offset,
         num_token_types=fields.integer("type_vocab_size", 2),
         layer_norm_eps=fields.number("layer_norm_eps", 1e-12),
+        hf_prefix=prefix if classifier is not None else "",
+        classifier=classifier,
+    )
+
+
+def _parse_classifier(
+    fields: Fields, prefix: str, head: tuple[str, str]
+) -> ClassifierConfig | None:
+    """Return the head of a sequence classifier, whose `id2label` has as many labels as outputs."""
+    architectures = fields.strings("architectures") if "architectures" in fields else []
+    if not any(name.endswith(_CLASSIFIER) for name in architectures):
+        return None
+
+    dense, output = head
+    return ClassifierConfig(
+        num_labels=len(fields.nested("id2label").names()) or fields.integer("num_labels", 2),
+        # BERT's pooler is a part of the encoder.
+        dense=prefix + dense if dense.startswith("pooler") else dense,
+        output=output,
     )
 
 

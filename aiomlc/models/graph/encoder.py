@@ -1,44 +1,56 @@
-"""The encoder's graph: tokens of several inputs in, one vector for each token out.
+"""The encoder's graph: tokens of several inputs in, one vector for each token out, or the logits of
+each input.
 
 Rows are tokens. The inputs are concatenated without padding.
 """
 
 from __future__ import annotations
 
-__all__ = ("Attend", "Encoder")
-
-from collections.abc import Callable
+__all__ = ("Encoder",)
 
 from tvm.relax.frontend import nn
 
-from aiomlc.models.config.encoder import EncoderConfig
-from aiomlc.models.graph.layers import Add, Embedding, Gelu, LayerNorm, Linear
+from aiomlc.models.config.encoder import ClassifierConfig, EncoderConfig
+from aiomlc.models.config.layers import AttentionConfig
+from aiomlc.models.graph.layers import (
+    Add,
+    Embedding,
+    Gelu,
+    LayerNorm,
+    Linear,
+    PackedAttention,
+    PackedTokens,
+    PickRows,
+    SoftCap,
+)
 from aiomlc.models.graph.module import Module
-
-Attend = Callable[[nn.Tensor, nn.Tensor, int], nn.Tensor]
-"""qkv `[n, 3 * hidden]`, lengths of the inputs int32 `[b]`, number of heads -> `[n, hidden]`."""
 
 
 class Encoder(Module):
     """A bidirectional encoder. `encode` is the function of the compiled library."""
 
-    def __init__(self, config: EncoderConfig, attend: Attend) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.embeddings: _Embeddings = _Embeddings(config)
-        self.encoder: _Layers = _Layers(config, attend)
+        self.encoder: _Layers = _Layers(config)
+        self.classifier: _Classifier | None = None
+        if config.classifier is not None:
+            self.classifier = _Classifier(config.classifier, config.hidden_size)
 
     def encode(
         self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor, lengths: nn.Tensor
     ) -> nn.Tensor:
-        """Return the hidden states, float32 `[n, hidden]`.
+        """Return hidden states, float32 `[n, hidden]`; of a classifier, logits `[b, labels]`.
 
         Args:
             ids: Token ids, int32 `[n]`.
-            positions: Positions within each input, int32 `[n]`.
+            positions: Rows of the table of positions, int32 `[n]`.
             types: Token types, int32 `[n]`.
             lengths: Tokens of each input, int32 `[b]`.
         """
-        return self.encoder(self.embeddings(ids, positions, types), lengths)
+        x = self.embeddings(ids, positions, types)
+        x = self.encoder(x, PackedTokens(positions, lengths))
+        return x if self.classifier is None else self.classifier(x, lengths)
 
 
 class _Embeddings(Module):
@@ -57,49 +69,56 @@ class _Embeddings(Module):
 
 
 class _Layers(Module):
-    def __init__(self, config: EncoderConfig, attend: Attend) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         layers = range(config.num_hidden_layers)
-        self.layer: nn.ModuleList = nn.ModuleList([_Block(config, attend) for _ in layers])
+        self.layer: nn.ModuleList = nn.ModuleList([_Block(config) for _ in layers])
 
-    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
+    def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
         for layer in self.layer:
-            x = layer(x, lengths)
+            x = layer(x, tokens)
         return x
 
 
 class _Block(Module):
-    def __init__(self, config: EncoderConfig, attend: Attend) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.attention = _Attention(config, attend)
+        self.attention = _Attention(config)
         self.intermediate = _Intermediate(config)
         self.output = _Output(config.intermediate_size, config)
 
-    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
-        x = self.attention(x, lengths)
+    def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        x = self.attention(x, tokens)
         return self.output(self.intermediate(x), x)
 
 
 class _Attention(Module):
-    def __init__(self, config: EncoderConfig, attend: Attend) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.self = _SelfAttention(config, attend)
+        self.self = _SelfAttention(config)
         self.output = _Output(config.hidden_size, config)
 
-    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
-        return self.output(self.self(x, lengths), x)
+    def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        return self.output(self.self(x, tokens), x)
 
 
 class _SelfAttention(Module):
-    def __init__(self, config: EncoderConfig, attend: Attend) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        hidden = config.hidden_size
-        self.num_heads = config.num_attention_heads
-        self.attend = attend
+        hidden, heads = config.hidden_size, config.num_attention_heads
+        head_dim = hidden // heads
         self.qkv = Linear(hidden, 3 * hidden, bias=True, out_dtype="float32")
+        plan = AttentionConfig(
+            num_heads=heads,
+            num_kv_heads=heads,
+            head_dim=head_dim,
+            scale=head_dim**-0.5,
+            rope=None,
+        )
+        self.attend = PackedAttention(plan, is_causal=False)
 
-    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
-        return self.attend(self.qkv(x), lengths, self.num_heads)
+    def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        return self.attend(self.qkv(x), tokens)
 
 
 class _Intermediate(Module):
@@ -121,3 +140,19 @@ class _Output(Module):
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
         return self.LayerNorm.add(self.dense(x), residual)[0]
+
+
+class _Classifier(Module):
+    """The logits of each input, from the hidden state of its first token."""
+
+    def __init__(self, config: ClassifierConfig, hidden: int) -> None:
+        super().__init__()
+        self.pool = PickRows("first")
+        self.dense = Linear(hidden, hidden, bias=True, out_dtype="float32", keep_float32=True)
+        self.tanh = SoftCap(1.0)
+        self.output = Linear(
+            hidden, config.num_labels, bias=True, out_dtype="float32", keep_float32=True
+        )
+
+    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
+        return self.output(self.tanh(self.dense(self.pool(x, lengths))))

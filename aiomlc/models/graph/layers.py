@@ -11,11 +11,16 @@ __all__ = (
     "GatedMul",
     "GatherRows",
     "Gelu",
+    "GeluMul",
     "GeluTanhMul",
     "KnownIds",
     "LayerNorm",
     "Linear",
+    "MeanRows",
     "Norm",
+    "PackedAttention",
+    "PackedTokens",
+    "PickRows",
     "QKNorm",
     "QKVNorm",
     "RMSNorm",
@@ -31,7 +36,7 @@ __all__ = (
 )
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tvm import relax
 from tvm.relax.frontend import nn
@@ -255,6 +260,49 @@ class CacheAttention(Module):
         return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
 
 
+class PackedTokens(NamedTuple):
+    """The tokens of an encoder's inputs, which are concatenated without padding."""
+
+    positions: nn.Tensor  #: Position of each token in its input, int32 `[n]`.
+    lengths: nn.Tensor  #: Tokens of each input, int32 `[b]`.
+
+
+class PackedAttention(Module):
+    """Attention of the tokens of each input to one another, without a KV cache.
+
+    Args:
+        plan: What to compute. A window has as many tokens on either side of the current one.
+        is_causal: Whether a token sees no token after it.
+    """
+
+    def __init__(self, plan: AttentionConfig, *, is_causal: bool) -> None:
+        super().__init__()
+        self.plan = plan
+        self.is_causal = is_causal
+
+    def forward(self, qkv: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        """Return `[n, heads * d]` for fused qkv `[n, (heads + 2 * kv_heads) * d]`."""
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class PickRows(Module):
+    """The first row of each input, or the last one: `[n, size]` to `[b, size]`."""
+
+    def __init__(self, end: Literal["first", "last"]) -> None:
+        super().__init__()
+        self.end = end
+
+    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class MeanRows(Module):
+    """The mean of the rows of each input: `[n, size]` to `[b, size]`."""
+
+    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("encoders are not supported on this target")
+
+
 class ShortConv(Module):
     """`C * conv(B * x)` of `[n, 3 * channels]`, whose columns are B, C and x.
 
@@ -375,6 +423,15 @@ class SiluMul(GatedMul):
 
     def activate(self, gate: nn.Tensor) -> nn.Tensor:
         return op.silu(gate)
+
+
+class GeluMul(GatedMul):
+    """`gelu(gate) * up`, exact."""
+
+    activation: Activation = "gelu"
+
+    def activate(self, gate: nn.Tensor) -> nn.Tensor:
+        return op.gelu(gate)
 
 
 class GeluTanhMul(GatedMul):

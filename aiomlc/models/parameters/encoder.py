@@ -1,18 +1,39 @@
-"""The parameters of an encoder (BERT)."""
+"""The parameters of an encoder (BERT, RoBERTa)."""
 
 from __future__ import annotations
 
 __all__ = ("encoder_parameters",)
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from aiomlc.models.config.encoder import EncoderConfig
+from aiomlc.models.config.encoder import ClassifierConfig, EncoderConfig
 from aiomlc.models.parameters.parameter import Parameter
 
 
 def encoder_parameters(config: EncoderConfig) -> tuple[Parameter, ...]:
     """Return every parameter of an encoder, under MLC's names (a matrix without `.weight`)."""
-    return tuple(_parameters(config))
+    encoder = (_with_prefix(p, config.hf_prefix) for p in _parameters(config))
+    if config.classifier is None:
+        return tuple(encoder)
+
+    return (*encoder, *_classifier(config.classifier, config.hidden_size))
+
+
+def _with_prefix(parameter: Parameter, prefix: str) -> Parameter:
+    return replace(parameter, sources=tuple(prefix + name for name in parameter.sources))
+
+
+def _classifier(config: ClassifierConfig, hidden: int) -> Iterator[Parameter]:
+    for name, source, rows in (
+        ("dense", config.dense, hidden),
+        ("output", config.output, config.num_labels),
+    ):
+        weight, bias = f"{source}.weight", f"{source}.bias"
+        yield Parameter(
+            f"classifier.{name}", "matrix", (rows, hidden), (weight,), keep_float32=True
+        )
+        yield Parameter(f"classifier.{name}.bias", "vector", (rows,), (bias,))
 
 
 def _parameters(config: EncoderConfig) -> Iterator[Parameter]:

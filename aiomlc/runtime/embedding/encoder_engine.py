@@ -20,19 +20,20 @@ from aiomlc.runtime.engine.events import EventHub
 from aiomlc.runtime.engine.trace import TraceEvent
 
 if TYPE_CHECKING:
-    from aiomlc.runtime.embedding.embedder import Embedder
+    from aiomlc.runtime.embedding.batcher import EncoderBatcher
+    from aiomlc.runtime.embedding.embedder import Classifier, Embedder
 
 
 @final
 class EncoderEngine(AsyncContextManagerMixin):
-    """The engine of an encoder: ties the embedder's lifetime to a task, and counts its requests.
+    """The engine of an encoder: ties its lifetime to a task, and counts its requests.
 
-    Inputs go straight to the embedder.
+    Inputs go straight to the encoder's batches.
     """
 
-    def __init__(self, embedder: Embedder, events: EventHub | None = None) -> None:
-        self.embedder = embedder
-        self.task: EngineTask = EngineTask(_EncoderLoop(embedder), events=events)
+    def __init__(self, model: Embedder | Classifier, events: EventHub | None = None) -> None:
+        self.model = model
+        self.task: EngineTask = EngineTask(_EncoderLoop(model.batcher), events=events)
         self._is_draining = False
         self._running: dict[str, CancelScope] = {}  # By request id.
         self._is_idle: Event | None = None  # Created by `drain`; set when no request runs.
@@ -107,23 +108,23 @@ class EncoderEngine(AsyncContextManagerMixin):
             self.abort(request_id)
 
     def statistics(self) -> CoreStatistics:
-        """Return the counters: embedded tokens as prompt tokens, batches as steps, no pages."""
-        embedder = self.embedder
-        num_waiting = min(embedder.num_waiting, len(self._running))
+        """Return the counters: computed tokens as prompt tokens, batches as steps, no pages."""
+        batcher = self.model.batcher
+        num_waiting = min(batcher.num_waiting, len(self._running))
         return CoreStatistics(
             num_running=len(self._running) - num_waiting,
             num_waiting=num_waiting,
             total_pages=0,
             free_pages=0,
             num_recycling=0,
-            prompt_tokens=embedder.num_tokens,
+            prompt_tokens=batcher.num_tokens,
             completion_tokens=0,
-            steps=embedder.num_batches,
+            steps=batcher.num_batches,
             prefix_cache_hits=0,
             cached_tokens=0,
-            prefill_tokens=embedder.num_tokens,
+            prefill_tokens=batcher.num_tokens,
             decode_tokens=0,
-            prefill_seconds=embedder.seconds,
+            prefill_seconds=batcher.seconds,
             decode_seconds=0.0,
         )
 
@@ -133,10 +134,10 @@ class EncoderEngine(AsyncContextManagerMixin):
 
 
 class _EncoderLoop:
-    """A step loop that only waits for `stop`, since callers of the embedder run its batches."""
+    """A step loop that only waits for `stop`, since callers run the batches."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
+    def __init__(self, batcher: EncoderBatcher) -> None:
+        self._batcher = batcher
         self._stopped = threading.Event()
 
     def run(self) -> None:
@@ -148,8 +149,8 @@ class _EncoderLoop:
         self._stopped.set()
 
     def close(self) -> None:
-        """Close the embedder; a running batch is finished."""
-        self._embedder.close()
+        """Release the encoder; a running batch is finished."""
+        self._batcher.close()
 
     def release(self) -> None:
         """Do nothing: `close` has released the encoder."""

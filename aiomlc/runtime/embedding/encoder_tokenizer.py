@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ("EncoderTokenizer",)
+__all__ = ("EncoderTokenizer", "TextPair")
 
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self, final
+from typing import NamedTuple, Self, final
 
 import tokenizers
 
+from aiomlc.runtime.native.encoder import EncoderInput
 from aiomlc.runtime.tokenization.backend import (
     encode_text,
     parse_backend,
@@ -20,6 +21,13 @@ from aiomlc.runtime.tokenization.backend import (
 from aiomlc.validation.model_files import load_errors
 
 _PART = 20_000  # Characters that are encoded at a time to count the tokens of a long text.
+
+
+class TextPair(NamedTuple):
+    """Two texts that a model reads as one input, such as a query and a document."""
+
+    first: str
+    second: str
 
 
 @final
@@ -66,6 +74,20 @@ class EncoderTokenizer:
         backend = self._truncating_backend if truncate else self._backend
         with tokenizer_failures():
             return encode_text(backend, text, add_special_tokens=True)
+
+    def encode_pair(self, pair: TextPair, *, truncate: bool = False) -> EncoderInput:
+        """Return the tokens of a pair, with the model's special tokens around and between them.
+
+        If `truncate` is set, the longer text is truncated so that there are at most `max_tokens`.
+
+        Raises:
+            RequestFailedError: If the tokenizer fails on these texts.
+        """
+        backend = self._truncating_backend if truncate else self._backend
+        with tokenizer_failures():
+            # Long texts are encoded without the GIL.
+            encoding = backend.encode_batch_fast([tuple(pair)], add_special_tokens=True)[0]
+            return EncoderInput(encoding.ids, encoding.type_ids)
 
     def count_at_least(self, text: str, is_cancelled: Callable[[], bool]) -> int:
         """Return about half of the number of a long text's tokens, or more than `max_tokens`.

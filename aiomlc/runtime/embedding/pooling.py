@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Pooling", "SentenceConfig", "is_finite", "l2_normalize", "pool", "read_sentence_config")
+__all__ = ("Pooling", "SentenceConfig", "l2_normalize", "pool", "read_sentence_config")
 
 import logging
 from dataclasses import dataclass, replace
@@ -55,11 +55,6 @@ def pool(states: NDArray[np.float32], pooling: Pooling) -> NDArray[np.float32]:
     # `astype` copies, so that the vector does not keep `states` alive.
     vector: NDArray[np.float32] = pooled.astype(np.float32)
     return vector
-
-
-def is_finite(vector: NDArray[np.float32]) -> bool:
-    """Return whether no element is infinite or NaN."""
-    return bool(np.isfinite(vector).all())
 
 
 def l2_normalize(vector: NDArray[np.float32]) -> NDArray[np.float32]:

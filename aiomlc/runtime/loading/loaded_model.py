@@ -18,7 +18,7 @@ from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from aiomlc.runtime.embedding.embedder import Embedder
+    from aiomlc.runtime.embedding.embedder import Classifier, Embedder
     from aiomlc.runtime.loading.memory_plan import MemoryPlan
 
 
@@ -68,4 +68,4 @@ class LoadedModel:
 class LoadedEncoder:
     """An encoder that is ready to serve."""
 
-    embedder: Embedder
+    model: Embedder | Classifier

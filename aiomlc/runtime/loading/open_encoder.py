@@ -1,14 +1,18 @@
-"""Open an encoder, whose results are embeddings."""
+"""Open an encoder, whose results are embeddings, or the scores of labels."""
 
 from __future__ import annotations
 
 __all__ = ("load_encoder",)
 
+from typing import Any
+
 from anyio import to_thread
 
 from aiomlc.config import EngineConfig
 from aiomlc.errors import ModelLoadError
-from aiomlc.runtime.embedding.embedder import Embedder
+from aiomlc.runtime.embedding.activation import read_activation, read_labels
+from aiomlc.runtime.embedding.batcher import EncoderBatcher
+from aiomlc.runtime.embedding.embedder import Classifier, Embedder
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.embedding.pooling import read_sentence_config
 from aiomlc.runtime.loading.capacity import sequence_length
@@ -56,12 +60,22 @@ def _assemble(
         )
 
     params = map_weights(weights.path, weights.nbytes, weights.params)
+    encoder = NativeEncoder(prepared.library, params, prepared.num_threads)
+    num_labels = int(metadata["num_labels"])
+    common: dict[str, Any] = {
+        "batcher": EncoderBatcher(encoder, rows_per_token=num_labels == 0),
+        "tokenizer": tokenizer,
+        "model_name": directory.name,
+        "max_tokens": max_tokens,
+        "vocab_size": int(metadata["vocab_size"]),
+    }
+    if num_labels:
+        labels = read_labels(directory.files, num_labels)
+        activation = read_activation(directory.files, num_labels)
+        return LoadedEncoder(Classifier(**common, labels=labels, activation=activation))
+
     embedder = Embedder(
-        NativeEncoder(prepared.library, params, prepared.num_threads),
-        tokenizer,
-        model_name=directory.name,
-        max_tokens=max_tokens,
-        vocab_size=metadata["vocab_size"],
+        **common,
         hidden_size=metadata["hidden_size"],
         pooling=sentence_config.pooling,
         normalize=sentence_config.normalize,

@@ -6,16 +6,19 @@ __all__ = ("FakeEncoder", "fake_encoder")
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import tokenizers
 import tokenizers.models
 import tokenizers.pre_tokenizers
 
-from aiomlc.runtime.embedding.embedder import Embedder
+from aiomlc.runtime.embedding.activation import Activation
+from aiomlc.runtime.embedding.batcher import EncoderBatcher
+from aiomlc.runtime.embedding.embedder import Classifier, Embedder
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder
+from aiomlc.runtime.native.encoder import EncoderInput
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,22 +30,35 @@ _MAX_TOKENS = 16
 class FakeEncoder:
     """An encoder whose hidden state of a token is `[token id, position, 1]`.
 
+    With labels, it is a classifier: the logit of label `j` is `j` more than a hundredth of the sum
+    of all token ids.
+
     Args:
+        labels: The names of the labels of a classifier; empty for an encoder that embeds.
         hand_stepped: Whether each batch waits for a call to `allow`, so that a test controls
             when it ends.
         failure: The exception that the next batch raises, or None.
     """
 
-    def __init__(self, *, hand_stepped: bool = False, failure: Exception | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        labels: Sequence[str] = (),
+        hand_stepped: bool = False,
+        failure: Exception | None = None,
+    ) -> None:
+        self.labels: tuple[str, ...] = tuple(labels)
         self.batches: list[list[list[int]]] = []  #: The inputs of each forward pass.
         self.failure = failure
         self._gate = threading.Semaphore(0) if hand_stepped else None
         self._batch_started = threading.Condition()
 
-    def forward(self, inputs: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the hidden states of all inputs: float32 `[total tokens, 3]`."""
+    def forward(self, inputs: Sequence[EncoderInput]) -> NDArray[np.float32]:
+        """Return the hidden states of all inputs: float32 `[total tokens, 3]`; of a classifier the
+        logits, `[inputs, labels]`."""
+        token_ids = [list(each.ids) for each in inputs]
         with self._batch_started:
-            self.batches.append([list(token_ids) for token_ids in inputs])
+            self.batches.append(token_ids)
             self._batch_started.notify_all()
 
         if self._gate is not None:
@@ -52,10 +68,12 @@ class FakeEncoder:
         if failure is not None:
             raise failure
 
+        if self.labels:
+            sums = np.array([sum(ids) / 100 for ids in token_ids], np.float32)
+            return sums[:, None] + np.arange(len(self.labels), dtype=np.float32)
+
         rows = [
-            (token_id, position, 1)
-            for token_ids in inputs
-            for position, token_id in enumerate(token_ids)
+            (token_id, position, 1) for ids in token_ids for position, token_id in enumerate(ids)
         ]
         return np.array(rows, np.float32)
 
@@ -75,13 +93,17 @@ def fake_encoder(encoder: FakeEncoder, *, batch_tokens: int = 64) -> LoadedEncod
     letters = {chr(ord("a") + index): index for index in range(26)}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(letters, unk_token="a"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    embedder = Embedder(
-        encoder,
-        EncoderTokenizer(backend.to_str(), _MAX_TOKENS),
-        model_name="fake",
-        max_tokens=_MAX_TOKENS,
-        vocab_size=26,
-        hidden_size=3,
-        batch_tokens=batch_tokens,
-    )
-    return LoadedEncoder(embedder)
+    common: dict[str, Any] = {
+        "batcher": EncoderBatcher(
+            encoder, rows_per_token=not encoder.labels, batch_tokens=batch_tokens
+        ),
+        "tokenizer": EncoderTokenizer(backend.to_str(), _MAX_TOKENS),
+        "model_name": "fake",
+        "max_tokens": _MAX_TOKENS,
+        "vocab_size": 26,
+    }
+    if not encoder.labels:
+        return LoadedEncoder(Embedder(**common, hidden_size=3))
+
+    activation: Activation = "sigmoid" if len(encoder.labels) == 1 else "softmax"
+    return LoadedEncoder(Classifier(**common, labels=encoder.labels, activation=activation))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ("Encoder", "NativeEncoder")
+__all__ = ("Encoder", "EncoderInput", "NativeEncoder")
 
 import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast, final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, final
 
 import numpy as np
 
@@ -19,11 +20,19 @@ if TYPE_CHECKING:
     from aiomlc.compiler.job import CompiledLibrary
 
 
-class Encoder(Protocol):
-    """An encoder that computes one vector per token."""
+class EncoderInput(NamedTuple):
+    """The tokens of one input: of a text, or of a pair of texts."""
 
-    def forward(self, inputs: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the last hidden states `[tokens of all inputs, hidden]`. Blocks; thread-safe."""
+    ids: Sequence[int]
+    types: Sequence[int] = ()  #: The type of each token; empty if all are 0.
+
+
+class Encoder(Protocol):
+    """An encoder that computes a row for each token, or, if it classifies, for each input."""
+
+    def forward(self, inputs: Sequence[EncoderInput]) -> NDArray[np.float32]:
+        """Return the last hidden states `[tokens of all inputs, hidden]`, or the logits
+        `[inputs, labels]`. Blocks; thread-safe."""
         ...
 
 
@@ -46,24 +55,35 @@ class NativeEncoder:
             self._handle = native_function("aiomlc.encoder_open")(module, list(params), num_threads)
 
         self._forward = native_function("aiomlc.encoder_forward")
+        self._first_position = int(library.metadata["position_offset"])
+        self._has_types = library.metadata["num_token_types"] > 1
         invalidate_after_fork(self)
 
     def abandon(self) -> None:
         """Leak the encoder, because a forked process must not free it."""
         leak(self._handle)
 
-    def forward(self, inputs: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Compute the last hidden states of inputs, concatenated without padding.
+    def forward(self, inputs: Sequence[EncoderInput]) -> NDArray[np.float32]:
+        """Compute the last hidden states of inputs, concatenated without padding, or their logits.
 
         Args:
-            inputs: Token ids of each input, at least one, all in range.
+            inputs: Each with at least one token id, all in range.
 
         Returns:
-            float32 array `[tokens of all inputs, hidden]`. The rows of an input do not depend on
-            the other inputs, bit for bit.
+            float32 array `[tokens of all inputs, hidden]`, of a classifier `[inputs, labels]`. The
+            rows of an input do not depend on the other inputs, bit for bit.
         """
-        ids = array.array("i", (token_id for token_ids in inputs for token_id in token_ids))
-        lengths = array.array("i", map(len, inputs))
-        hidden = self._forward(self._handle, ids.tobytes(), lengths.tobytes())
-        states: Any = np.from_dlpack(hidden)
-        return cast("NDArray[np.float32]", states)
+        first = self._first_position
+        positions = chain.from_iterable(range(first, first + len(each.ids)) for each in inputs)
+        arrays = [
+            chain.from_iterable(each.ids for each in inputs),
+            positions,
+            chain.from_iterable(map(self._types, inputs)),
+            (len(each.ids) for each in inputs),
+        ]
+        outputs = self._forward(self._handle, *(array.array("i", a).tobytes() for a in arrays))
+        rows: Any = np.from_dlpack(outputs)
+        return cast("NDArray[np.float32]", rows)
+
+    def _types(self, each: EncoderInput) -> Sequence[int]:
+        return each.types if each.types and self._has_types else (0,) * len(each.ids)

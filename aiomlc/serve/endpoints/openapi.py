@@ -17,6 +17,14 @@ from aiomlc.api.protocol.chat_request import ChatCompletionRequest
 from aiomlc.api.protocol.completion import Completion, CompletionRequest
 from aiomlc.api.protocol.embedding import EmbeddingRequest, EmbeddingResponse
 from aiomlc.api.protocol.model import Model, ModelList
+from aiomlc.api.protocol.ranking import (
+    ClassifyRequest,
+    ClassifyResponse,
+    RerankRequest,
+    RerankResponse,
+    ScoreRequest,
+    ScoreResponse,
+)
 from aiomlc.api.protocol.response import Response
 from aiomlc.api.protocol.response_request import ResponseRequest
 from aiomlc.serve.endpoints.tokens import DetokenizeRequest, TokenizeRequest
@@ -28,6 +36,9 @@ _POSTS: tuple[tuple[str, str, type[BaseModel], type[BaseModel] | None], ...] = (
     ("/v1/completions", "Complete a text", CompletionRequest, Completion),
     ("/v1/responses", "Generate a response", ResponseRequest, Response),
     ("/v1/embeddings", "Embed texts", EmbeddingRequest, EmbeddingResponse),
+    ("/v1/rerank", "Rank documents for a query", RerankRequest, RerankResponse),
+    ("/v1/score", "Score pairs of texts", ScoreRequest, ScoreResponse),
+    ("/v1/classify", "Classify texts", ClassifyRequest, ClassifyResponse),
     ("/tokenize", "Tokenize a text or a chat", TokenizeRequest, None),
     ("/detokenize", "Turn token ids into text", DetokenizeRequest, None),
 )

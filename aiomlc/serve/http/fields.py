@@ -21,7 +21,18 @@ _HINTS = frozenset(
     }
 )
 # The fields with the prompt.
-_PROMPTS = ("messages", "prompt", "input", "suffix", "instructions", "tools")
+_PROMPTS = (
+    "messages",
+    "prompt",
+    "input",
+    "suffix",
+    "instructions",
+    "tools",
+    "query",
+    "documents",
+    "text_1",
+    "text_2",
+)
 _CHOICES = ("n", "best_of")
 
 

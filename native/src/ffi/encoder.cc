@@ -49,9 +49,10 @@ std::vector<int32_t> ToIntegers(const ffi::Bytes& bytes) {
   return values;
 }
 
-ffi::Tensor Forward(const EncoderRef& encoder, const ffi::Bytes& token_ids,
-                    const ffi::Bytes& lengths) {
-  return encoder->encoder->Forward(ToIntegers(token_ids), ToIntegers(lengths));
+ffi::Tensor Forward(const EncoderRef& encoder, const ffi::Bytes& ids, const ffi::Bytes& positions,
+                    const ffi::Bytes& types, const ffi::Bytes& lengths) {
+  const EncoderTokens tokens{ToIntegers(ids), ToIntegers(positions), ToIntegers(types)};
+  return encoder->encoder->Forward(tokens, ToIntegers(lengths));
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -14,17 +14,10 @@ TvmEncoder::TvmEncoder(const ffi::Module& library, ffi::Array<ffi::Tensor> param
       vm_(StartVirtualMachine(library)),
       encode_(RequireFunction(vm_, "encode")) {}
 
-ffi::Tensor TvmEncoder::Forward(const std::vector<int32_t>& token_ids,
-                                const std::vector<int32_t>& lengths) {
-  std::vector<int32_t> positions;
-  positions.reserve(token_ids.size());
-  for (const int32_t length : lengths) {
-    for (int32_t i = 0; i < length; ++i) positions.push_back(i);
-  }
-  const std::vector<int32_t> types(token_ids.size(), 0);
+ffi::Tensor TvmEncoder::Forward(const EncoderTokens& tokens, const std::vector<int32_t>& lengths) {
   const std::lock_guard lock(mutex_);
   ThreadPool::Scope scope(pool_);
-  return encode_(HostTensor(token_ids), HostTensor(positions), HostTensor(types),
+  return encode_(HostTensor(tokens.ids), HostTensor(tokens.positions), HostTensor(tokens.types),
                  HostTensor(lengths), params_)
       .cast<ffi::Tensor>();
 }

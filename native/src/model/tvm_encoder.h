@@ -1,6 +1,6 @@
 /*!
  * \file model/tvm_encoder.h
- * \brief A compiled encoder with its weights, which computes one vector per token.
+ * \brief A compiled encoder with its weights, which computes a row for each token or each input.
  */
 #ifndef AIOMLC_MODEL_TVM_ENCODER_H_
 #define AIOMLC_MODEL_TVM_ENCODER_H_
@@ -16,6 +16,13 @@
 
 namespace aiomlc {
 
+/*! \brief The tokens of all inputs, one after the other. */
+struct EncoderTokens {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> positions;  //!< Rows of the table of positions, or RoPE's positions.
+  std::vector<int32_t> types;
+};
+
 /*! \brief Runs a compiled encoder in TVM's virtual machine. Thread-safe: calls are serialized. */
 class TvmEncoder final {
  public:
@@ -28,13 +35,12 @@ class TvmEncoder final {
              int num_threads);
 
   /*!
-   * \brief Encode concatenated inputs without padding; all tokens have type 0.
-   * \param token_ids The tokens of all inputs.
+   * \brief Encode concatenated inputs without padding.
+   * \param tokens The id, position and type of each token of all inputs.
    * \param lengths The number of tokens of each input, at least 1.
-   * \return float32[tokens, hidden_size]
+   * \return float32, a row for each token, or for each input if the library pools.
    */
-  tvm::ffi::Tensor Forward(const std::vector<int32_t>& token_ids,
-                           const std::vector<int32_t>& lengths);
+  tvm::ffi::Tensor Forward(const EncoderTokens& tokens, const std::vector<int32_t>& lengths);
 
  private:
   std::mutex mutex_;

@@ -17,13 +17,14 @@ from aiomlc.errors import BadRequestError, InputTooLongError, ModelLoadError
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.prepare import prepare_model
-from aiomlc.runtime.native.encoder import NativeEncoder
+from aiomlc.runtime.native.encoder import EncoderInput, NativeEncoder
 from aiomlc.weights import map_weights
 from tests.model.make_encoder_reference import REFERENCE, SENTENCES, reference_states
 from tests.model.tiny_encoder import INPUTS, write_encoder
 
 OpenEncoder = Callable[[str], NativeEncoder]
 States = list[NDArray[np.float32]]
+ENCODED = [EncoderInput(ids) for ids in INPUTS]
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +60,7 @@ def stored() -> NDArray[np.float32]:
 
 
 def test_float32_states_equal_transformers(open_encoder: OpenEncoder) -> None:
-    actual = open_encoder("q0f32").forward(INPUTS)
+    actual = open_encoder("q0f32").forward(ENCODED)
 
     assert actual.shape == stored().shape
     assert np.abs(actual - stored()).max() <= 2e-5
@@ -71,7 +72,7 @@ def test_float32_states_equal_transformers(open_encoder: OpenEncoder) -> None:
 def test_smaller_weights_stay_close(
     open_encoder: OpenEncoder, quantization: str, limit: float
 ) -> None:
-    actual = open_encoder(quantization).forward(INPUTS)
+    actual = open_encoder(quantization).forward(ENCODED)
 
     assert np.linalg.norm(actual - stored()) <= limit * np.linalg.norm(stored())
 
@@ -82,9 +83,9 @@ def test_other_inputs_in_the_batch_do_not_change_a_bit(
 ) -> None:
     encoder = open_encoder(quantization)
 
-    together = split(encoder.forward(INPUTS))
+    together = split(encoder.forward(ENCODED))
 
-    for text, states in zip(INPUTS, together, strict=True):
+    for text, states in zip(ENCODED, together, strict=True):
         np.testing.assert_array_equal(encoder.forward([text]), states)
 
 

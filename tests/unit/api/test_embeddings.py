@@ -246,7 +246,7 @@ async def test_a_vector_that_is_not_finite_fails_only_its_request(
     encoder = FakeEncoder()
     forward = encoder.forward
     monkeypatch.setattr(
-        encoder, "forward", lambda inputs: np.where(inputs[0][0] == 7, np.nan, forward(inputs))
+        encoder, "forward", lambda inputs: np.where(inputs[0].ids[0] == 7, np.nan, forward(inputs))
     )
 
     async with AsyncMLCEngine(loader=fake_loader(encoder)) as engine:
@@ -390,6 +390,8 @@ async def check_embeddings(engine: AsyncMLCEngine, texts: list[list[int]]) -> No
 
 
 async def wait_for_requests(engine: AsyncMLCEngine, count: int) -> None:
-    """Wait until the embedder has that number of requests."""
-    while f" {count} requests" not in repr((await engine._lifecycle.encoder()).embedder):
+    """Wait until the batcher has that number of requests."""
+    while f" {count} requests" not in repr(
+        (await engine._lifecycle.encoder("embedding")).model.batcher
+    ):
         await checkpoint()

@@ -244,7 +244,7 @@ async def test_a_similar_path_is_suggested_for_an_unknown_one() -> None:
         ("/v1/files", "; `aiomlc batch` answers files"),
         ("/v1", "; clients have /v1 as their base_url"),
         ("/docs", "; /openapi.json describes the API"),
-        *((path, "") for path in ("/v1/rerank", "/v1/moderations", "/v1/conversations", "/props")),
+        *((path, "") for path in ("/v1/embed", "/v1/moderations", "/v1/conversations", "/props")),
     ],
 )
 async def test_a_path_of_another_api_is_not_answered_with_an_unlike_one(

@@ -7,15 +7,13 @@ __all__ = ("CpuGraphCompiler",)
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import tvm
 from tvm import relax
 from tvm.relax import transform
-from tvm.relax.frontend import nn
 
 from aiomlc.compiler.backends.cpu.cache import cpu_cache_factory
-from aiomlc.compiler.backends.cpu.layers import call_kernel
 from aiomlc.compiler.backends.cpu.lowering import lower_to_cpu
 from aiomlc.compiler.cache import LIBRARY_NAME
 from aiomlc.compiler.kv_cache import KVCache
@@ -45,10 +43,6 @@ class CpuGraphCompiler:
     ) -> Decoder:
         """Return the decoder with kernel calls as layers and packed bytes as matrices."""
         return lower_to_cpu(decoder, quantization, cache)
-
-    def packed_attention(self) -> Callable[..., Any]:
-        """Return the attention of an encoder, of `(qkv, lengths, num_heads)`."""
-        return _packed_attention
 
     def lower_encoder(self, encoder: Encoder, quantization: Quantization) -> Encoder:
         """Return the encoder with kernel calls as layers and packed bytes as matrices."""
@@ -87,12 +81,6 @@ class CpuGraphCompiler:
             return path.read_bytes()
         finally:
             os.close(descriptor)
-
-
-def _packed_attention(qkv: nn.Tensor, lengths: nn.Tensor, num_heads: int) -> nn.Tensor:
-    """Return attention outputs `[n, hidden]`; a token attends to all tokens of the same input."""
-    shape = (qkv.shape[0], int(qkv.shape[1]) // 3)
-    return call_kernel("packed_attention", [qkv, lengths, num_heads], shape, "float32")
 
 
 def _module_pass(function: Callable[..., tvm.IRModule]) -> tvm.transform.Pass:

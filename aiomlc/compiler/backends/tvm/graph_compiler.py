@@ -5,9 +5,8 @@ from __future__ import annotations
 __all__ = ("TvmGraphCompiler",)
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import tvm
 from tvm import relax
@@ -51,10 +50,6 @@ class TvmGraphCompiler:
     ) -> Decoder:
         """Return the decoder, whose quantized matrices are dequantized in the graph."""
         return lower_to_rows(decoder) if quantization.matrix_format == "q4" else decoder
-
-    def packed_attention(self) -> Callable[..., Any]:
-        """Encoders are refused by `TvmBackend.check`."""
-        raise NotImplementedError
 
     def lower_encoder(self, encoder: Encoder, quantization: Quantization) -> Encoder:
         """Encoders are refused by `TvmBackend.check`."""

@@ -104,6 +104,7 @@ void DefineFeedForward(const char* name, Activation activation) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   DefineLinear();
   DefineFeedForward("aiomlc.cpu.add_norm_feed_forward_silu", Activation::kSilu);
+  DefineFeedForward("aiomlc.cpu.add_norm_feed_forward_gelu", Activation::kGelu);
   DefineFeedForward("aiomlc.cpu.add_norm_feed_forward_gelu_tanh", Activation::kGeluTanh);
 }
 

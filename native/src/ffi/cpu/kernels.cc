@@ -5,15 +5,12 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
-#include <cmath>
 #include <cstdint>
-#include <span>
 #include <stdexcept>
 #include <string>
 
 #include "ffi/cpu/matrix_arguments.h"
 #include "ffi/tensor_arguments.h"
-#include "kernels/attention/packed_attention.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/linear/linear.h"
 
@@ -181,26 +178,6 @@ void DefineActivation(const char* name,
     function(ThreadPool::Current(), args.Data<float>(x, "x"), x.numel(),
              args.Data<float>(out, "out"));
   });
-}
-
-void CallPackedAttention(TensorView qkv, TensorView lengths, int64_t num_heads, TensorView out) {
-  const TensorArguments args("aiomlc.cpu.packed_attention");
-  args.RequireShape(qkv, "qkv", {kAny, kAny});
-  args.RequireShape(lengths, "lengths", {kAny});
-  args.Require(num_heads > 0 && qkv.size(1) % (3 * num_heads) == 0,
-               "the last axis of qkv must be a multiple of ", 3 * num_heads, ", got ", qkv.size(1));
-  const HeadLayout heads{num_heads, num_heads, qkv.size(1) / (3 * num_heads)};
-  args.RequireShape(out, "out", {qkv.size(0), num_heads * heads.head_dim});
-  const std::span<const int32_t> sizes(args.Data<int32_t>(lengths, "lengths"), lengths.size(0));
-  int64_t rows = 0;
-  for (const int32_t size : sizes) {
-    args.Require(size > 0, "lengths must be > 0, got ", size);
-    rows += size;
-  }
-  args.Require(rows == qkv.size(0), "lengths must sum to ", qkv.size(0), ", got ", rows);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(heads.head_dim));
-  AttendPacked(ThreadPool::Current(), heads, sizes, scale, args.Data<float>(qkv, "qkv"),
-               args.Data<float>(out, "out"));
 }
 
 void CallAdd(TensorView a, TensorView b, TensorView out) {
@@ -382,6 +359,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   DefineActivation("aiomlc.cpu.gelu_tanh", GeluTanh);
   DefineActivation("aiomlc.cpu.relu_square", SquaredRelu);
   DefineGatedMul("aiomlc.cpu.silu_mul", Activation::kSilu);
+  DefineGatedMul("aiomlc.cpu.gelu_mul", Activation::kGelu);
   DefineGatedMul("aiomlc.cpu.gelu_tanh_mul", Activation::kGeluTanh);
   refl::GlobalDef()
       .def("aiomlc.matrix_format_code",
@@ -391,7 +369,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.sigmoid_gate", CallSigmoidGate)
       .def("aiomlc.cpu.rms_norm", CallRmsNorm)
       .def("aiomlc.cpu.add_rms_norm", CallAddRmsNorm)
-      .def("aiomlc.cpu.packed_attention", CallPackedAttention)
       .def("aiomlc.cpu.add", CallAdd)
       .def("aiomlc.cpu.scale", CallScale)
       .def("aiomlc.cpu.scale_by", CallScaleBy)

@@ -43,6 +43,8 @@ GateKernel ActiveGateKernel(Activation activation) {
   switch (activation) {
     case Activation::kSilu:
       return kernels.silu_mul;
+    case Activation::kGelu:
+      return kernels.gelu_mul;
     case Activation::kGeluTanh:
       return kernels.gelu_tanh_mul;
     case Activation::kClampedSwiGlu:

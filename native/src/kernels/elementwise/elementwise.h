@@ -78,10 +78,11 @@ void ExpScaled(const float* x, float shift, float factor, int64_t size, float* o
 /*!
  * \brief The function of gate g and up u in a gated feed-forward layer.
  *
- * kSilu is silu(g) * u, kGeluTanh is gelu_tanh(g) * u, and kClampedSwiGlu, of gpt-oss, is
- * g * sigmoid(1.702 * g) * (u + 1), with g at most 7 and u between -7 and 7.
+ * kSilu is silu(g) * u, kGelu and kGeluTanh are gelu(g) * u, exact or approximated, and
+ * kClampedSwiGlu, of gpt-oss, is g * sigmoid(1.702 * g) * (u + 1), with g at most 7 and u between
+ * -7 and 7.
  */
-enum class Activation { kSilu, kGeluTanh, kClampedSwiGlu };
+enum class Activation { kSilu, kGelu, kGeluTanh, kClampedSwiGlu };
 
 /*! \brief Compute the activation of gate_up[i][:size] and gate_up[i][size:] for each row i. */
 void GatedMul(ThreadPool& pool, Activation activation, const float* gate_up, int64_t rows,

@@ -25,6 +25,8 @@ struct RowKernels {
   void (*convert)(const float* x, int64_t size, void* out, FloatType out_type);
   /*! \brief silu(gate) * up; `out` may be `gate`. */
   void (*silu_mul)(const float* gate, const float* up, int64_t size, float* out);
+  /*! \brief gelu(gate) * up, exact; `out` may be `gate`. */
+  void (*gelu_mul)(const float* gate, const float* up, int64_t size, float* out);
   /*! \brief gelu_tanh(gate) * up; `out` may be `gate`. */
   void (*gelu_tanh_mul)(const float* gate, const float* up, int64_t size, float* out);
   /*! \brief `Activation::kClampedSwiGlu`; `out` may be `gate`. */
@@ -65,8 +67,8 @@ template <typename Lanes>
 class Rows {
  public:
   static RowKernels Kernels() {
-    return {RmsNorm, LayerNorm, Convert, SiluMul,   GeluTanhMul, ClampedSwiGlu, SigmoidMul,
-            Gelu,    GeluTanh,  SoftCap, ExpScaled, Rotate,      Quantize};
+    return {RmsNorm,    LayerNorm, Convert,  SiluMul, GeluMul,   GeluTanhMul, ClampedSwiGlu,
+            SigmoidMul, Gelu,      GeluTanh, SoftCap, ExpScaled, Rotate,      Quantize};
   }
 
  private:
@@ -154,6 +156,12 @@ class Rows {
     });
   }
 
+  static void GeluMul(const float* gate, const float* up, int64_t size, float* out) {
+    ForVectors(size, [&](int64_t i, int count) {
+      Store(out + i, Lanes::Mul(ExactGelu(Load(gate + i, count)), Load(up + i, count)), count);
+    });
+  }
+
   static void GeluTanhMul(const float* gate, const float* up, int64_t size, float* out) {
     ForVectors(size, [&](int64_t i, int count) {
       const Vector gelu = aiomlc::GeluTanh<Lanes>(Load(gate + i, count));
@@ -192,16 +200,18 @@ class Rows {
   }
 
   static void Gelu(const float* x, int64_t size, float* out) {
+    ForVectors(size,
+               [&](int64_t i, int count) { Store(out + i, ExactGelu(Load(x + i, count)), count); });
+  }
+
+  static Vector ExactGelu(Vector a) {
     const Vector zero = Lanes::Set(0.0f);
-    ForVectors(size, [&](int64_t i, int count) {
-      const Vector a = Load(x + i, count);
-      const Vector distance = Lanes::Max(a, Lanes::Sub(zero, a));
-      // max(x, 0) - |x| erfc(|x| / sqrt(2)) / 2: the second term vanishes for large |x|, so nearly
-      // equal numbers are never subtracted.
-      const Vector tail = Lanes::Mul(Lanes::Mul(Lanes::Set(0.5f), distance),
-                                     Erfc<Lanes>(Lanes::Mul(distance, Lanes::Set(0x1.6a09e6p-1f))));
-      Store(out + i, Lanes::Sub(Lanes::Max(a, zero), tail), count);
-    });
+    const Vector distance = Lanes::Max(a, Lanes::Sub(zero, a));
+    // max(x, 0) - |x| erfc(|x| / sqrt(2)) / 2: the second term vanishes for large |x|, so nearly
+    // equal numbers are never subtracted.
+    const Vector tail = Lanes::Mul(Lanes::Mul(Lanes::Set(0.5f), distance),
+                                   Erfc<Lanes>(Lanes::Mul(distance, Lanes::Set(0x1.6a09e6p-1f))));
+    return Lanes::Sub(Lanes::Max(a, zero), tail);
   }
 
   static void GeluTanh(const float* x, int64_t size, float* out) {

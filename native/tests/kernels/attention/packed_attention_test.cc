@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "tests/doubles/kernel_testing.h"
@@ -11,57 +14,77 @@
 namespace aiomlc {
 namespace {
 
-constexpr HeadLayout kHeads{3, 3, 20};
-constexpr int64_t kRow = 60;
-constexpr float kScale = 0.25f;
+/*! \brief Attention of random qkv rows, with its expected output in float64. */
+struct Problem {
+  PackedAttentionShape shape;
+  std::vector<int32_t> lengths;
+  std::vector<float> qkv;
 
-class PackedAttentionOnTier : public ::testing::TestWithParam<Isa> {
- protected:
-  std::vector<float> Attend(const std::vector<int32_t>& lengths, const float* qkv) {
-    int64_t rows = 0;
-    for (const int32_t length : lengths) rows += length;
-    std::vector<float> output(rows * kRow);
-    AttendPacked(pool_, kHeads, lengths, kScale, qkv, output.data());
+  Problem(PackedAttentionShape attention, std::vector<int32_t> sizes, int seed)
+      : shape(attention), lengths(std::move(sizes)) {
+    qkv = RandomFloats(NumRows() * RowSize(), seed);
+  }
+
+  int64_t NumRows() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
+  int64_t RowSize() const { return shape.heads.num_heads() * shape.heads.head_dim; }
+  int64_t OutputSize() const { return shape.heads.num_query_heads * shape.heads.head_dim; }
+
+  std::vector<float> Attend(ThreadPool& pool) const {
+    std::vector<float> output(NumRows() * OutputSize());
+    const float* keys = qkv.data() + OutputSize();
+    const float* values = keys + shape.heads.num_kv_heads * shape.heads.head_dim;
+    AttendPacked(pool, shape, lengths, {qkv.data(), keys, values, RowSize(), RowSize()},
+                 output.data());
     return output;
   }
 
-  TierScope tier_{GetParam()};
-  ThreadPool pool_{2};
+  bool Sees(int64_t row, int64_t other) const {
+    if (shape.is_causal && other > row) return false;
+    return shape.window == 0 || std::abs(row - other) <= shape.window;
+  }
+
+  /*! \return The output of a row and head of the sequence whose first row is `begin`. */
+  std::vector<double> Expected(int64_t begin, int64_t length, int64_t row, int64_t head) const {
+    const int64_t size = shape.heads.head_dim;
+    const int64_t queries = shape.heads.num_query_heads;
+    const int64_t key_head = head / (queries / shape.heads.num_kv_heads);
+    const auto at = [&](int64_t i, int64_t column, int64_t c) {
+      return double{qkv[(begin + i) * RowSize() + column * size + c]};
+    };
+    std::vector<double> weights(length, 0.0);
+    for (int64_t i = 0; i < length; ++i) {
+      double score = 0;
+      for (int64_t c = 0; c < size; ++c) score += at(row, head, c) * at(i, queries + key_head, c);
+      score *= shape.scale;
+      if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
+      weights[i] = Sees(row, i) ? std::exp(score) : 0.0;
+    }
+    const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+    std::vector<double> output(size, 0.0);
+    for (int64_t i = 0; i < length; ++i) {
+      for (int64_t c = 0; c < size; ++c) {
+        output[c] += weights[i] / total * at(i, queries + shape.heads.num_kv_heads + key_head, c);
+      }
+    }
+    return output;
+  }
 };
 
-/*! \return The output of one row and head, in float64. */
-std::vector<double> Expected(const float* qkv, int64_t length, int64_t row, int64_t head) {
-  const auto at = [&](int64_t i, int64_t part, int64_t c) {
-    return double{qkv[(i * 3 + part) * kRow + head * kHeads.head_dim + c]};
-  };
-  std::vector<double> weights(length, 0.0);
-  for (int64_t i = 0; i < length; ++i) {
-    for (int64_t c = 0; c < kHeads.head_dim; ++c) weights[i] += at(row, 0, c) * at(i, 1, c);
-  }
-  const double largest = *std::max_element(weights.begin(), weights.end());
-  double total = 0;
-  for (double& weight : weights) total += weight = std::exp((weight - largest) * kScale);
-  std::vector<double> output(kHeads.head_dim, 0.0);
-  for (int64_t i = 0; i < length; ++i) {
-    for (int64_t c = 0; c < kHeads.head_dim; ++c) output[c] += weights[i] / total * at(i, 2, c);
-  }
-  return output;
-}
+constexpr HeadLayout kHeads{3, 3, 20};
+constexpr HeadLayout kGroupedHeads{6, 2, 20};
+constexpr float kScale = 0.25f;
+const std::vector<int32_t> kLengths{1, 16, 5, 70, 33, 8, 9, 15, 17};
 
-TEST_P(PackedAttentionOnTier, EveryRowSeesItsWholeSequence) {
-  const std::vector<int32_t> lengths{1, 16, 5, 70, 33};
-  const std::vector<float> qkv = RandomFloats(125 * 3 * kRow, 1);
-
-  const std::vector<float> output = Attend(lengths, qkv.data());
-
+void ExpectExact(const Problem& problem, const std::vector<float>& output) {
+  const int64_t size = problem.shape.heads.head_dim;
   int64_t begin = 0;
-  for (const int32_t length : lengths) {
+  for (const int32_t length : problem.lengths) {
     for (int64_t row = 0; row < length; ++row) {
-      for (int64_t head = 0; head < kHeads.num_query_heads; ++head) {
-        const std::vector<double> expected =
-            Expected(qkv.data() + begin * 3 * kRow, length, row, head);
-        for (int64_t c = 0; c < kHeads.head_dim; ++c) {
-          ASSERT_NEAR(output[(begin + row) * kRow + head * kHeads.head_dim + c], expected[c], 2e-6)
+      for (int64_t head = 0; head < problem.shape.heads.num_query_heads; ++head) {
+        const std::vector<double> expected = problem.Expected(begin, length, row, head);
+        for (int64_t c = 0; c < size; ++c) {
+          ASSERT_NEAR(output[(begin + row) * problem.OutputSize() + head * size + c], expected[c],
+                      2e-6)
               << length << " " << row;
         }
       }
@@ -70,26 +93,64 @@ TEST_P(PackedAttentionOnTier, EveryRowSeesItsWholeSequence) {
   }
 }
 
+class PackedAttentionOnTier : public ::testing::TestWithParam<Isa> {
+ protected:
+  TierScope tier_{GetParam()};
+  ThreadPool pool_{2};
+};
+
+TEST_P(PackedAttentionOnTier, EveryRowSeesItsWholeSequence) {
+  for (const HeadLayout& heads : {kHeads, kGroupedHeads}) {
+    const Problem problem({heads, kScale}, kLengths, 1);
+    ExpectExact(problem, problem.Attend(pool_));
+  }
+}
+
+TEST_P(PackedAttentionOnTier, ARowSeesTheWindowOnBothSides) {
+  for (const HeadLayout& heads : {kHeads, kGroupedHeads}) {
+    for (const int64_t window : {1, 8, 16, 40}) {
+      const Problem problem({heads, kScale, window}, kLengths, 4);
+      ExpectExact(problem, problem.Attend(pool_));
+    }
+  }
+}
+
+TEST_P(PackedAttentionOnTier, ARowOfCausalAttentionSeesNoRowAfterIt) {
+  for (const int64_t window : {0, 7}) {
+    const Problem problem({kGroupedHeads, kScale, window, true}, kLengths, 5);
+    ExpectExact(problem, problem.Attend(pool_));
+  }
+}
+
+TEST_P(PackedAttentionOnTier, ScoresAreCapped) {
+  const Problem problem({kHeads, 2.0f, 4, false, 1.5f}, kLengths, 6);
+  ExpectExact(problem, problem.Attend(pool_));
+}
+
 TEST_P(PackedAttentionOnTier, OtherSequencesDoNotChangeTheBits) {
-  const std::vector<float> qkv = RandomFloats(59 * 3 * kRow, 2);
+  for (const int64_t window : {0, 6}) {
+    const Problem together({kHeads, kScale, window}, {37, 19, 3}, 2);
+    Problem alone = together;
+    alone.lengths = {19};
+    alone.qkv.erase(alone.qkv.begin(), alone.qkv.begin() + 37 * together.RowSize());
 
-  const std::vector<float> together = Attend({37, 19, 3}, qkv.data());
-  const std::vector<float> alone = Attend({19}, qkv.data() + 37 * 3 * kRow);
+    const std::vector<float> expected = alone.Attend(pool_);
+    const std::vector<float> output = together.Attend(pool_);
 
-  EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + 37 * kRow));
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
+                           output.begin() + 37 * together.OutputSize()));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiers, PackedAttentionOnTier, ::testing::ValuesIn(SupportedTiers()));
 
 TEST(PackedAttention, EveryTierComputesTheSameBits) {
-  const std::vector<float> qkv = RandomFloats(50 * 3 * kRow, 3);
-  const std::vector<int32_t> lengths{41, 9};
+  const Problem problem({kGroupedHeads, kScale, 5}, {41, 9}, 3);
   ThreadPool pool(2);
   std::vector<std::vector<float>> outputs;
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
-    outputs.emplace_back(50 * kRow);
-    AttendPacked(pool, kHeads, lengths, kScale, qkv.data(), outputs.back().data());
+    outputs.push_back(problem.Attend(pool));
   }
 
   for (const std::vector<float>& output : outputs) EXPECT_EQ(output, outputs.front());

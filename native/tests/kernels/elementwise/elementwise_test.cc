@@ -134,6 +134,23 @@ TEST_P(ElementwiseOnTier, ClampedSwiGluMatchesTheReference) {
   }
 }
 
+TEST_P(ElementwiseOnTier, GeluMulMatchesTheReference) {
+  std::vector<float> gate_up = RandomFloats(kRows * 2 * kSize, 27, 4.0f);
+  gate_up[0] = 100.0f;
+  gate_up[1] = -100.0f;
+  std::vector<float> out(kRows * kSize);
+
+  GatedMul(pool_, Activation::kGelu, gate_up.data(), kRows, kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    const int64_t at = i / kSize * 2 * kSize + i % kSize;
+    const double gate = gate_up[at];
+    const double expected = gate * std::erfc(-gate / std::sqrt(2.0)) / 2 * gate_up[at + kSize];
+    ASSERT_NEAR(out[i], expected, 3e-6 * std::abs(expected) + 1e-6 * std::abs(gate_up[at + kSize]))
+        << gate;
+  }
+}
+
 TEST_P(ElementwiseOnTier, GeluTanhMulMatchesTheReference) {
   std::vector<float> gate_up = RandomFloats(kRows * 2 * kSize, 19, 4.0f);
   gate_up[0] = 100.0f;

@@ -124,8 +124,9 @@ def test_the_documentation_lists_every_decoder() -> None:
 def test_every_decoder_type_has_a_tiny_config() -> None:
     tiny = {config["model_type"] for config in TINY_CONFIGS.values()}
 
-    # BERT is an encoder; the others have the decoders of their text models.
-    others = {"bert", "bert-bge", "gemma3", "gemma3n", "gemma4", "qwen3_5", "qwen3_5_moe"}
+    # The encoders have configs of their own; the others have the decoders of their text models.
+    encoders = {"bert", "bert-bge", "roberta", "xlm-roberta"}
+    others = {*encoders, "gemma3", "gemma3n", "gemma4", "qwen3_5", "qwen3_5_moe"}
     others |= {"gemma4_unified", "gemma4_unified_text"}
     assert set(MODEL_TYPES) == tiny | others
 

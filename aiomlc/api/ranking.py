@@ -1,0 +1,189 @@
+"""The results of a sequence classifier: ranked documents, scores of pairs, and classes of texts."""
+
+from __future__ import annotations
+
+__all__ = ("RankingOptions", "RerankOptions", "classify", "rerank", "score")
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
+
+from aiomlc.api.protocol.ranking import (
+    Classification,
+    ClassifyRequest,
+    ClassifyResponse,
+    RankedDocument,
+    RankingRequest,
+    RerankRequest,
+    RerankResponse,
+    RerankResult,
+    Score,
+    ScoreRequest,
+    ScoreResponse,
+    TextUsage,
+)
+from aiomlc.api.session.session import SessionProvider
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
+from aiomlc.validation.parameter import Doc
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from aiomlc.runtime.embedding.embedder import Classifier
+    from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
+    from aiomlc.runtime.embedding.input_encoder import InputItem
+    from aiomlc.runtime.native.encoder import EncoderInput
+
+
+class RankingOptions(TypedDict, total=False):
+    """The optional fields of a request to a sequence classifier."""
+
+    model: Annotated[str | None, Doc("A name that the response repeats.")]
+    user: Annotated[str | None, Doc("A label without effect.")]
+    truncate: Annotated[bool | None, Doc("Whether longer inputs are truncated (False).")]
+    use_activation: Annotated[bool | None, Doc("False keeps the model's logits (True).")]
+    extra_body: Annotated[Mapping[str, Any] | None, Doc("Further fields, merged with the others.")]
+
+
+class RerankOptions(RankingOptions, total=False):
+    """The optional fields of a request to rerank documents."""
+
+    top_n: Annotated[int | None, Doc("The number of results (all documents).")]
+    return_documents: Annotated[bool | None, Doc("Whether results have the texts (False).")]
+
+
+async def rerank(service: SessionProvider, request: RerankRequest) -> RerankResponse:
+    """Rank the documents of a validated request.
+
+    Raises:
+        AiomlcError: As `AsyncMLCEngine.rerank`.
+    """
+    pairs = [(request.query, document) for document in request.documents]
+    scored = await _score_pairs(service, request, pairs, "documents")
+    order = sorted(range(len(pairs)), key=lambda index: -scored.values[index][0])
+    texts = request.documents if request.return_documents else None
+    return RerankResponse(
+        id=f"rerank-{uuid.uuid4().hex}",
+        model=scored.model,
+        results=[
+            RerankResult(
+                index=index,
+                relevance_score=scored.values[index][0],
+                document=None if texts is None else RankedDocument(text=texts[index]),
+            )
+            for index in order[: request.top_n]
+        ],
+        usage=scored.usage,
+    )
+
+
+async def score(service: SessionProvider, request: ScoreRequest) -> ScoreResponse:
+    """Score the pairs of a validated request.
+
+    Raises:
+        AiomlcError: As `AsyncMLCEngine.score`.
+    """
+    scored = await _score_pairs(service, request, request.pairs, "pairs")
+    return ScoreResponse(
+        id=f"score-{uuid.uuid4().hex}",
+        created=int(time.time()),
+        model=scored.model,
+        data=[Score(index=index, score=row[0]) for index, row in enumerate(scored.values)],
+        usage=scored.usage,
+    )
+
+
+async def classify(service: SessionProvider, request: ClassifyRequest) -> ClassifyResponse:
+    """Classify the inputs of a validated request.
+
+    Raises:
+        AiomlcError: As `AsyncMLCEngine.classify`.
+    """
+    engine = await service.encoder("classification")
+    scored = await _run(engine, request, request.input, "input")
+    labels = cast("Classifier", engine.model).labels
+    return ClassifyResponse(
+        id=f"classify-{uuid.uuid4().hex}",
+        created=int(time.time()),
+        model=scored.model,
+        data=[
+            Classification(
+                index=index,
+                label=labels[row.index(max(row))],
+                probs=row,
+                num_classes=len(labels),
+            )
+            for index, row in enumerate(scored.values)
+        ],
+        usage=scored.usage,
+    )
+
+
+class _Scored:
+    """The activated logits of all inputs, and what every response says of them."""
+
+    def __init__(
+        self,
+        model: str,
+        inputs: Sequence[EncoderInput],
+        vectors: Sequence[NDArray[np.float32]],
+    ) -> None:
+        count = sum(len(each.ids) for each in inputs)
+        self.model = model
+        self.usage = TextUsage(prompt_tokens=count, total_tokens=count)
+        self.values: list[list[float]] = [vector.tolist() for vector in vectors]
+
+
+async def _score_pairs(
+    service: SessionProvider,
+    request: RankingRequest,
+    pairs: Sequence[tuple[str, str]],
+    field: str,
+) -> _Scored:
+    engine = await service.encoder("classification")
+    classifier = cast("Classifier", engine.model)
+    if len(classifier.labels) != 1:
+        raise BadRequestError(
+            f"the model {classifier.model_name!r} has {len(classifier.labels)} labels; scores need "
+            "a model with one: use `classify`",
+            param="model",
+        )
+
+    return await _run(engine, request, pairs, field)
+
+
+async def _run(
+    engine: EncoderEngine,
+    request: RankingRequest,
+    items: Sequence[str | Sequence[int] | tuple[str, str]],
+    field: str,
+) -> _Scored:
+    classifier = cast("Classifier", engine.model)
+    with engine.request():
+        encode = partial(_encode, items, classifier, field, bool(request.truncate))
+        inputs = await run_in_worker(encode)
+        activation = "identity" if request.use_activation is False else classifier.activation
+        vectors = await classifier.classify(inputs, activation)
+    return _Scored(request.model or classifier.model_name, inputs, vectors)
+
+
+def _encode(
+    items: Sequence[str | Sequence[int] | tuple[str, str]],
+    classifier: Classifier,
+    field: str,
+    truncate: bool,
+    is_cancelled: Callable[[], bool],
+) -> list[EncoderInput]:
+    # Imported here because the modules import numpy, which only encoders need.
+    from aiomlc.runtime.embedding.encoder_tokenizer import TextPair
+    from aiomlc.runtime.embedding.input_encoder import encode_inputs
+
+    converted: list[InputItem] = [
+        item if isinstance(item, str) or field == "input" else TextPair(*map(str, item))
+        for item in items
+    ]
+    return encode_inputs(converted, classifier, is_cancelled, field=field, truncate=truncate)

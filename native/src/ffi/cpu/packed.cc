@@ -1,0 +1,155 @@
+/*!
+ * \file ffi/cpu/packed.cc
+ * \brief The kernels of encoders as FFI globals: functions of packed sequences. Outputs come last.
+ */
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "ffi/tensor_arguments.h"
+#include "kernels/attention/packed_attention.h"
+#include "kernels/elementwise/elementwise.h"
+
+namespace aiomlc {
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace refl = tvm::ffi::reflection;
+using ffi::TensorView;
+
+constexpr int64_t kAny = TensorArguments::kAny;
+
+/*! \brief The rows of each sequence, which must be all rows. */
+std::span<const int32_t> LengthsOf(const TensorArguments& args, const TensorView& lengths,
+                                   int64_t num_rows) {
+  args.RequireShape(lengths, "lengths", {kAny});
+  const std::span<const int32_t> sizes(args.Data<int32_t>(lengths, "lengths"), lengths.size(0));
+  int64_t rows = 0;
+  for (const int32_t size : sizes) {
+    args.Require(size > 0, "lengths must be > 0, got ", size);
+    rows += size;
+  }
+  args.Require(rows == num_rows, "lengths must sum to ", num_rows, ", got ", rows);
+  return sizes;
+}
+
+/*! \brief The settings of attention as a graph passes them. */
+PackedAttentionShape ShapeOf(const TensorArguments& args, const TensorView& qkv,
+                             const ffi::Shape& heads, double scale, double soft_cap) {
+  args.RequireShape(qkv, "qkv", {kAny, kAny});
+  args.Require(heads.size() == 4, "heads must be query heads, key heads, window and causality");
+  args.Require(heads[0] > 0 && heads[1] > 0 && heads[0] % heads[1] == 0,
+               "query heads must be a multiple of key heads, got ", heads[0], " and ", heads[1]);
+  args.Require(heads[2] >= 0, "the window must be >= 0, got ", heads[2]);
+  const int64_t all = heads[0] + 2 * heads[1];
+  args.Require(qkv.size(1) > 0 && qkv.size(1) % all == 0,
+               "the last axis of qkv must be a multiple of ", all, ", got ", qkv.size(1));
+  PackedAttentionShape shape;
+  shape.heads = {heads[0], heads[1], qkv.size(1) / all};
+  shape.scale = static_cast<float>(scale);
+  shape.window = heads[2];
+  shape.is_causal = heads[3] != 0;
+  shape.soft_cap = static_cast<float>(soft_cap);
+  return shape;
+}
+
+void CallAttention(TensorView qkv, TensorView lengths, ffi::Shape heads, double scale,
+                   double soft_cap, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.packed_attention");
+  const PackedAttentionShape shape = ShapeOf(args, qkv, heads, scale, soft_cap);
+  const int64_t queries = shape.heads.num_query_heads * shape.heads.head_dim;
+  const int64_t keys = shape.heads.num_kv_heads * shape.heads.head_dim;
+  args.RequireShape(out, "out", {qkv.size(0), queries});
+  const float* data = args.Data<float>(qkv, "qkv");
+  const PackedInputs inputs{data, data + queries, data + queries + keys, qkv.size(1), qkv.size(1)};
+  AttendPacked(ThreadPool::Current(), shape, LengthsOf(args, lengths, qkv.size(0)), inputs,
+               args.Data<float>(out, "out"));
+}
+
+/*! \param rope Inverse frequencies, already scaled, then the factor on cosines and sines. */
+void CallRotaryAttention(TensorView qkv, TensorView lengths, TensorView positions, TensorView rope,
+                         ffi::Shape heads, double scale, double soft_cap, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.packed_rotary_attention");
+  const PackedAttentionShape shape = ShapeOf(args, qkv, heads, scale, soft_cap);
+  const int64_t rows = qkv.size(0);
+  const int64_t queries = shape.heads.num_query_heads * shape.heads.head_dim;
+  const int64_t keys = shape.heads.num_kv_heads * shape.heads.head_dim;
+  args.RequireShape(positions, "positions", {rows});
+  args.RequireShape(rope, "rope", {kAny});
+  args.RequireShape(out, "out", {rows, queries});
+  RotaryCall call;
+  call.num_frequencies = rope.size(0) - 1;
+  args.Require(call.num_frequencies > 0 && 2 * call.num_frequencies <= shape.heads.head_dim,
+               "rope must have 1 to ", shape.heads.head_dim / 2, " frequencies, got ",
+               call.num_frequencies);
+  const float* table = args.Data<float>(rope, "rope");
+  std::vector<float> split(rows * (queries + 2 * keys));
+  float* const key_rows = split.data() + rows * queries;
+  call.heads = shape.heads;
+  call.type = FloatType::kF32;
+  call.rows = rows;
+  call.qkv = args.Data<float>(qkv, "qkv");
+  call.positions = args.Data<int32_t>(positions, "positions");
+  call.inverse_frequencies = table;
+  call.amplitude = table[call.num_frequencies];
+  call.q = split.data();
+  call.k = key_rows;
+  call.v = key_rows + rows * keys;
+  SplitRotary(ThreadPool::Current(), call);
+  const PackedInputs inputs{split.data(), key_rows, key_rows + rows * keys, queries, keys};
+  AttendPacked(ThreadPool::Current(), shape, LengthsOf(args, lengths, rows), inputs,
+               args.Data<float>(out, "out"));
+}
+
+/*! \brief Copy the first row of each sequence, or the last one. */
+void PickRows(const TensorArguments& args, const TensorView& x, const TensorView& lengths,
+              bool is_last, const TensorView& out) {
+  args.RequireShape(x, "x", {kAny, kAny});
+  args.RequireShape(out, "out", {lengths.size(0), x.size(1)});
+  const int64_t size = x.size(1);
+  const float* row = args.Data<float>(x, "x");
+  float* target = args.Data<float>(out, "out");
+  for (const int32_t length : LengthsOf(args, lengths, x.size(0))) {
+    std::copy_n(row + (is_last ? length - 1 : 0) * size, size, target);
+    row += length * size;
+    target += size;
+  }
+}
+
+void CallMeanRows(TensorView x, TensorView lengths, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.mean_rows");
+  args.RequireShape(x, "x", {kAny, kAny});
+  args.RequireShape(out, "out", {lengths.size(0), x.size(1)});
+  const int64_t size = x.size(1);
+  const float* row = args.Data<float>(x, "x");
+  float* target = args.Data<float>(out, "out");
+  std::vector<double> sums(size);
+  for (const int32_t length : LengthsOf(args, lengths, x.size(0))) {
+    std::fill(sums.begin(), sums.end(), 0.0);
+    for (int32_t i = 0; i < length; ++i, row += size) {
+      for (int64_t c = 0; c < size; ++c) sums[c] += row[c];
+    }
+    for (int64_t c = 0; c < size; ++c) *target++ = static_cast<float>(sums[c] / length);
+  }
+}
+
+void DefinePicker(const char* name, bool is_last) {
+  refl::GlobalDef().def(name, [=](TensorView x, TensorView lengths, TensorView out) {
+    PickRows(TensorArguments(name), x, lengths, is_last, out);
+  });
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  DefinePicker("aiomlc.cpu.first_rows", false);
+  DefinePicker("aiomlc.cpu.last_rows", true);
+  refl::GlobalDef()
+      .def("aiomlc.cpu.packed_attention", CallAttention)
+      .def("aiomlc.cpu.packed_rotary_attention", CallRotaryAttention)
+      .def("aiomlc.cpu.mean_rows", CallMeanRows);
+}
+
+}  // namespace
+}  // namespace aiomlc

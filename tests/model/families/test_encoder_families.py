@@ -1,0 +1,122 @@
+"""Each family of encoders computes the same as transformers, for each input independently."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aiomlc import AsyncMLCEngine, EngineConfig
+from aiomlc.errors import BadRequestError, InputTooLongError
+from aiomlc.runtime.loading.facts import ModelFacts
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.prepare import prepare_model
+from aiomlc.runtime.native.encoder import NativeEncoder
+from aiomlc.weights import map_weights
+from tests.model.make_encoder_reference import REFERENCE, reference_outputs
+from tests.model.tiny_encoders import (
+    CONFIGS,
+    TEXTS,
+    encoded_texts,
+    write_encoder,
+)
+
+Directory = Callable[[str], Path]
+Rows = NDArray[np.float32]
+
+
+@pytest.fixture(scope="session")
+def directory_of(model_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Directory:
+    """Return a function that writes an encoder and returns its directory."""
+    root = tmp_path_factory.mktemp("tiny_encoders")
+    return lambda name: write_encoder(root / name, name)
+
+
+def open_encoder(directory: Path) -> NativeEncoder:
+    async def open_one() -> NativeEncoder:
+        config = EngineConfig(num_threads=2)
+        facts = ModelFacts(find_model(directory))
+        model = await prepare_model(facts, "auto", config, lambda _: None)
+        weights = model.weights
+        params = map_weights(weights.path, weights.nbytes, weights.params)
+        return NativeEncoder(model.library, params, model.num_threads)
+
+    return anyio.run(open_one)
+
+
+def stored(name: str) -> Rows:
+    with np.load(REFERENCE / "encoders.npz") as file:
+        rows: Rows = file[name]
+        return rows
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_outputs_equal_transformers_in_any_batch(directory_of: Directory, name: str) -> None:
+    encoder = open_encoder(directory_of(name))
+    inputs = encoded_texts()
+
+    together = encoder.forward(inputs)
+    alone = [encoder.forward([each]) for each in inputs]
+
+    assert together.shape == stored(name).shape
+    assert np.abs(together - stored(name)).max() <= 2e-5
+    np.testing.assert_array_equal(np.concatenate(alone), together)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_stored_outputs_are_those_of_transformers(name: str) -> None:
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed")
+
+    np.testing.assert_allclose(reference_outputs(name), stored(name), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert_reranker", "xlm_roberta_reranker"])
+async def test_an_engine_reranks_by_the_sigmoid_of_the_logit(
+    directory_of: Directory, name: str
+) -> None:
+    logits = [stored(name)[index][0] for index, text in enumerate(TEXTS) if len(text) == 2]
+    pairs = [text for text in TEXTS if isinstance(text, tuple)]
+    async with AsyncMLCEngine(directory_of(name)) as engine:
+        scores = await engine.score(pairs)
+        raw = await engine.score(pairs, use_activation=False)
+        ranked = await engine.rerank(pairs[0][0], [pairs[1][1], pairs[0][1]])
+
+    assert [item.score for item in raw.data] == pytest.approx(logits, abs=2e-5)
+    expected = [1 / (1 + np.exp(-logit)) for logit in logits]
+    assert [item.score for item in scores.data] == pytest.approx(expected, abs=2e-5)
+    by_index = {result.index: result.relevance_score for result in ranked.results}
+    assert by_index[1] == scores.data[0].score
+    assert sum(map(len, (each.ids for each in encoded_texts()[2:4]))) == scores.usage.total_tokens
+
+
+async def test_a_classifier_names_its_labels(directory_of: Directory) -> None:
+    logits = stored("roberta_classifier")[1].astype(np.float64)
+    async with AsyncMLCEngine(directory_of("roberta_classifier")) as engine:
+        response = await engine.classify(TEXTS[1])
+
+    (result,) = response.data
+    assert result.probs == pytest.approx(list(np.exp(logits) / np.exp(logits).sum()), abs=1e-5)
+    assert result.label == ("negative", "neutral", "positive")[int(logits.argmax())]
+
+
+async def test_the_positions_of_roberta_begin_after_the_padding(directory_of: Directory) -> None:
+    async with AsyncMLCEngine(directory_of("roberta")) as engine:
+        with pytest.raises(InputTooLongError, match="at most 64 tokens, got 65"):
+            await engine.embeddings.create(input=[[5] * 65])
+
+        assert len((await engine.embeddings.create(input=[[5] * 64])).data) == 1
+
+
+async def test_embedders_and_rerankers_are_not_each_other(directory_of: Directory) -> None:
+    async with AsyncMLCEngine(directory_of("roberta")) as engine:
+        with pytest.raises(BadRequestError, match="is an encoder, which does not support rerank"):
+            await engine.rerank("a", ["b"])
+    async with AsyncMLCEngine(directory_of("bert_reranker")) as engine:
+        with pytest.raises(BadRequestError, match="is a classifier, which does not support embed"):
+            await engine.embeddings.create(input="a")
