@@ -20,7 +20,7 @@ from aiomlc.compiler.job import CompileJob, LibraryMetadata, LibraryWriteError
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization, quantization_of
 from aiomlc.config import PAGE_SIZE
-from aiomlc.models import DecoderConfig, EncoderConfig, decoder_parameters
+from aiomlc.models import DecoderConfig, decoder_parameters
 from aiomlc.models.graph.decoder import Decoder
 
 Report = Callable[[str, float], None]
@@ -39,7 +39,7 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
     compiler = backend.graph_compiler()
     quantization = quantization_of(job.quantization, job.layouts, job.ordered)
     report("graph", 0.1)
-    if isinstance(job.config, EncoderConfig):
+    if not isinstance(job.config, DecoderConfig):
         module, metadata = encoder_graph(job.config, quantization, backend)
     else:
         module, metadata = _decoder_graph(job, job.config, quantization)

@@ -11,16 +11,18 @@ from aiomlc.compiler.interface import Backend
 from aiomlc.compiler.job import LibraryMetadata
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization
-from aiomlc.models import EncoderConfig, encoder_parameters
+from aiomlc.models import BlockEncoderConfig, EncoderConfig, encoder_parameters
+from aiomlc.models.graph.block_encoder import BlockEncoder
 from aiomlc.models.graph.encoder import Encoder
 
 
 def encoder_graph(
-    config: EncoderConfig, quantization: Quantization, backend: Backend
+    config: EncoderConfig | BlockEncoderConfig, quantization: Quantization, backend: Backend
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
     """Return the module with the function `encode`, and the library's metadata."""
     compiler = backend.graph_compiler()
-    encoder = compiler.lower_encoder(Encoder(config), quantization)
+    graph = Encoder(config) if isinstance(config, EncoderConfig) else BlockEncoder(config)
+    encoder = compiler.lower_encoder(graph, quantization)
     tokens = nn.spec.Tensor(["n"], "int32")
     spec = {
         "encode": {

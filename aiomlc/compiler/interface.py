@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import tvm
     from tvm import relax
 
+    from aiomlc.models.graph.block_encoder import AnyEncoder
     from aiomlc.models.graph.decoder import CreateCache, Decoder
-    from aiomlc.models.graph.encoder import Encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class GraphCompiler(Protocol):
         """Return the decoder with the layers and the packed parameters of the back end."""
         ...
 
-    def lower_encoder(self, encoder: Encoder, quantization: Quantization) -> Encoder:
+    def lower_encoder(self, encoder: AnyEncoder, quantization: Quantization) -> AnyEncoder:
         """Return the encoder with the layers and the packed parameters of the back end."""
         ...
 

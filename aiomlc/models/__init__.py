@@ -6,7 +6,7 @@ Importing this package does not import tvm; only the modules of `graph` do.
 from __future__ import annotations
 
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.config.encoder import EncoderConfig
+from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig
 from aiomlc.models.config.layers import AttentionConfig, ExpertsConfig, LayerConfig, MlpConfig
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.parameters.decoder import decoder_parameters
@@ -26,6 +26,7 @@ from aiomlc.models.registry import (
 __all__ = (
     "MODEL_TYPES",
     "AttentionConfig",
+    "BlockEncoderConfig",
     "DecoderConfig",
     "EncoderConfig",
     "ExpertsConfig",

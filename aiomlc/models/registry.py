@@ -23,7 +23,7 @@ from aiomlc.gguf.config import config_fields
 from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.gguf.model import read_gguf
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.config.encoder import EncoderConfig
+from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig
 from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.output_head import has_own_head
 from aiomlc.models.families import (
@@ -47,6 +47,7 @@ from aiomlc.models.families import (
     llama,
     mistral,
     mixtral,
+    modernbert,
     nemotron,
     olmo2,
     olmo3,
@@ -71,7 +72,7 @@ from aiomlc.models.parameters.tensor_names import hf_name
 from aiomlc.validation.model_files import load_errors
 from aiomlc.validation.model_formats import describe_unsupported
 
-ModelConfig = DecoderConfig | EncoderConfig
+ModelConfig = DecoderConfig | EncoderConfig | BlockEncoderConfig
 
 MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
@@ -103,6 +104,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "llama": llama.parse,
         "mistral": mistral.parse,
         "mixtral": mixtral.parse,
+        "modernbert": modernbert.parse,
         "nemotron": nemotron.parse,
         "olmo2": olmo2.parse,
         "olmo3": olmo3.parse,
@@ -145,7 +147,7 @@ def model_parameters(config: ModelConfig) -> tuple[Parameter, ...]:
     match config:
         case DecoderConfig():
             return decoder_parameters(config)
-        case EncoderConfig():
+        case EncoderConfig() | BlockEncoderConfig():
             return encoder_parameters(config)
 
 
@@ -190,7 +192,7 @@ def with_own_head(config: ModelConfig, directory: Path) -> ModelConfig:
 
     As in transformers, an output head that differs from the embedding is not tied to it.
     """
-    if isinstance(config, EncoderConfig) or not config.tie_word_embeddings:
+    if not isinstance(config, DecoderConfig) or not config.tie_word_embeddings:
         return config
 
     names = [hf_name(config.model_type, name) for name in ("model.embed_tokens", "lm_head")]

@@ -34,6 +34,24 @@ _ROBERTA = ENCODER_CONFIG | {
     "pad_token_id": 1,
     "layer_norm_eps": 1e-5,
 }
+_MODERNBERT: dict[str, Any] = {
+    "model_type": "modernbert",
+    "architectures": ["ModernBertModel"],
+    "vocab_size": 90,
+    "hidden_size": 48,
+    "intermediate_size": 72,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "hidden_activation": "gelu",
+    "norm_eps": 1e-5,
+    "local_attention": 10,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "local_rope_theta": 10000.0,
+    "pad_token_id": 0,
+    **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 3),
+}
 _LABELS = {"id2label": {"0": "negative", "1": "neutral", "2": "positive"}}
 _ONE_LABEL = {"id2label": {"0": "LABEL_0"}}
 
@@ -46,6 +64,7 @@ EMBEDDERS: dict[str, dict[str, Any]] = {
     "roberta": _ROBERTA,
     "xlm_roberta": _ROBERTA
     | {"model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"], "pad_token_id": 0},
+    "modernbert": _MODERNBERT,
 }
 CLASSIFIERS: dict[str, dict[str, Any]] = {
     "bert_reranker": _with_head(ENCODER_CONFIG, "Bert", _ONE_LABEL),
@@ -53,6 +72,10 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "roberta_classifier": _with_head(_ROBERTA, "Roberta", _LABELS),
     "xlm_roberta_reranker": _with_head(
         _ROBERTA | {"model_type": "xlm-roberta"}, "XLMRoberta", _ONE_LABEL
+    ),
+    "modernbert_classifier": _with_head(_MODERNBERT, "ModernBert", _LABELS),
+    "modernbert_reranker": _with_head(
+        _MODERNBERT, "ModernBert", _ONE_LABEL | {"classifier_pooling": "mean"}
     ),
 }
 CONFIGS = EMBEDDERS | CLASSIFIERS

@@ -19,6 +19,7 @@ ExpertActivation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
 _GATED_NAMES: Mapping[Activation, tuple[str, ...]] = MappingProxyType(
     {
         "silu": ("silu", "swish"),
+        "gelu": ("gelu",),
         # The first Gemma configs contain "gelu" although the models use the approximation.
         "gelu_tanh": ("gelu_pytorch_tanh", "gelu"),
     }

@@ -1,11 +1,16 @@
-"""The config of an encoder."""
+"""The configs of encoders."""
 
 from __future__ import annotations
 
-__all__ = ("ClassifierConfig", "EncoderConfig")
+__all__ = ("BlockEncoderConfig", "ClassifierConfig", "EncoderConfig", "EncoderPooling")
 
 from dataclasses import dataclass
 from typing import Literal
+
+from aiomlc.models.config.decoder import DecoderConfig
+
+#: What a head reads of an input: the hidden state of a token, or the mean of all.
+EncoderPooling = Literal["first", "mean", "last"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,13 +18,18 @@ class ClassifierConfig:
     """The layers of a sequence classifier after the encoder, under their names in checkpoints."""
 
     num_labels: int
-    dense: str  #: The matrix between encoder and output.
+    pooling: EncoderPooling = "first"
+    dense: str = ""  #: The matrix between encoder and output; empty if there is none.
+    dense_bias: bool = True
+    activation: Literal["tanh", "gelu"] = "tanh"  #: Of the outputs of `dense`.
+    norm: str = ""  #: The LayerNorm without bias after the activation; empty if there is none.
     output: str  #: The matrix whose outputs are the labels' logits.
+    output_bias: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig:
-    """The sizes that determine an encoder's graph and its parameters."""
+    """The sizes that determine the graph of an encoder with a table of positions, as BERT's."""
 
     kind: Literal["encoder"] = "encoder"
     model_type: str
@@ -40,3 +50,45 @@ class EncoderConfig:
     def max_tokens(self) -> int:
         """The maximum number of tokens of one input."""
         return self.num_positions - self.position_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockEncoderConfig:
+    """An encoder of a decoder's blocks, whose attention has no KV cache.
+
+    A window of attention has as many tokens on both sides of a token, unless it is causal.
+    """
+
+    kind: Literal["encoder"] = "encoder"
+    blocks: DecoderConfig
+    is_causal: bool
+    has_embedding_norm: bool = False
+    hf_prefix: str = ""  #: See `EncoderConfig`.
+    classifier: ClassifierConfig | None = None
+    position_offset: int = 0
+    num_token_types: int = 1
+
+    @property
+    def model_type(self) -> str:
+        """The family."""
+        return self.blocks.model_type
+
+    @property
+    def vocab_size(self) -> int:
+        """The tokens of the vocabulary."""
+        return self.blocks.vocab_size
+
+    @property
+    def hidden_size(self) -> int:
+        """The numbers of a hidden state."""
+        return self.blocks.hidden_size
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """The number of layers."""
+        return self.blocks.num_hidden_layers
+
+    @property
+    def max_tokens(self) -> int:
+        """The maximum number of tokens of one input."""
+        return self.blocks.context_window_size

@@ -34,15 +34,17 @@ from aiomlc.models.config.rope import RopeConfig
 #: The graph's name of the layer that mixes tokens, as in most checkpoints.
 MixerName = Literal["self_attn", "conv", "linear_attn"]
 #: The hidden states that a block norms. `pre`: the inputs of attention and of the feed-forward
-#: layer. `post`: their outputs. `sandwich`: inputs and outputs. `parallel` and `parallel_shared`:
-#: both layers read the same hidden state, through a norm each or through one norm.
-NormPlacement = Literal["pre", "post", "sandwich", "parallel", "parallel_shared"]
+#: layer. `pre_mlp`: the inputs of the feed-forward layer only. `post`: their outputs. `sandwich`:
+#: inputs and outputs. `parallel` and `parallel_shared`: both layers read the same hidden state,
+#: through a norm each or through one norm.
+NormPlacement = Literal["pre", "pre_mlp", "post", "sandwich", "parallel", "parallel_shared"]
 #: Whether queries and keys have an RMSNorm for each head, or one over all heads.
 QKNormKind = Literal["none", "per_head", "full_width"]
 
 _PARTS: Mapping[NormPlacement, tuple[str, ...]] = MappingProxyType(
     {
         "pre": ("input_layernorm", "mixer", "post_attention_layernorm", "mlp"),
+        "pre_mlp": ("mixer", "post_attention_layernorm", "mlp"),
         "post": ("mixer", "post_attention_layernorm", "mlp", "post_feedforward_layernorm"),
         "sandwich": (
             "input_layernorm",

@@ -6,8 +6,7 @@ __all__ = ("parse", "parse_roberta", "parse_xlm_roberta")
 
 from aiomlc.models.config.encoder import ClassifierConfig, EncoderConfig
 from aiomlc.models.config.fields import Fields, refuse_quantized
-
-_CLASSIFIER = "ForSequenceClassification"
+from aiomlc.models.families.sequence_classifier import is_classifier, num_labels
 
 
 def parse(fields: Fields) -> EncoderConfig:
@@ -77,14 +76,12 @@ def _parse(
 def _parse_classifier(
     fields: Fields, prefix: str, head: tuple[str, str]
 ) -> ClassifierConfig | None:
-    """Return the head of a sequence classifier, whose `id2label` has as many labels as outputs."""
-    architectures = fields.strings("architectures") if "architectures" in fields else []
-    if not any(name.endswith(_CLASSIFIER) for name in architectures):
+    if not is_classifier(fields):
         return None
 
     dense, output = head
     return ClassifierConfig(
-        num_labels=len(fields.nested("id2label").names()) or fields.integer("num_labels", 2),
+        num_labels=num_labels(fields),
         # BERT's pooler is a part of the encoder.
         dense=prefix + dense if dense.startswith("pooler") else dense,
         output=output,

@@ -129,6 +129,18 @@ class PreNormBlock(Block):
         return update, residual
 
 
+class MlpNormBlock(Block):
+    """A mixer, and a feed-forward layer with a norm of its input. It is the first block."""
+
+    def forward(
+        self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        assert update is None, "no block is before it"
+        mixed = self.mixer(residual, step)
+        update, residual = self.mlp(mixed, residual, self.post_attention_layernorm)
+        return update, residual
+
+
 class SandwichNormBlock(Block):
     """A mixer and a feed-forward layer, each with a norm of its input and one of its output."""
 
@@ -237,6 +249,7 @@ class ParallelBlock(Block):
 
 _BLOCKS: Mapping[NormPlacement, type[Block]] = {
     "pre": PreNormBlock,
+    "pre_mlp": MlpNormBlock,
     "post": PostNormBlock,
     "sandwich": SandwichNormBlock,
     "parallel": ParallelBlock,

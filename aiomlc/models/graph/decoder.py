@@ -6,7 +6,7 @@ The KV cache knows which rows belong to which sequence.
 
 from __future__ import annotations
 
-__all__ = ("CreateCache", "Decoder")
+__all__ = ("CreateCache", "Decoder", "DecoderLayers", "build_scale")
 
 from collections.abc import Callable
 from typing import Any
@@ -42,8 +42,8 @@ class Decoder(Module):
         super().__init__()
         self.config = config
         self.create_cache = create_cache
-        self.model: _Layers = _Layers(config, kv_dtype)
-        self.embedding_scale: Scale | None = _build_scale(config.embedding_scale)
+        self.model: DecoderLayers = DecoderLayers(config, kv_dtype)
+        self.embedding_scale: Scale | None = build_scale(config.embedding_scale)
         self.soft_cap: SoftCap | None = None
         if config.final_logit_softcapping:
             self.soft_cap = SoftCap(config.final_logit_softcapping)
@@ -57,7 +57,7 @@ class Decoder(Module):
                 out_dtype="float32",
                 computes_logits=True,
             )
-        self.logit_scale: Scale | None = _build_scale(config.logit_scale)
+        self.logit_scale: Scale | None = build_scale(config.logit_scale)
 
     def embed(self, ids: nn.Tensor) -> nn.Tensor:
         """Return the scaled embeddings `[n, size]` of token ids int32 `[n]`.
@@ -122,11 +122,14 @@ class Decoder(Module):
         return logits if self.soft_cap is None else self.soft_cap(logits)
 
 
-def _build_scale(factor: float) -> Scale | None:
+def build_scale(factor: float) -> Scale | None:
+    """Return the layer that multiplies by a factor; None for 1."""
     return None if factor == 1.0 else Scale(factor)
 
 
-class _Layers(Module):
+class DecoderLayers(Module):
+    """The embedding, the blocks and the last norm."""
+
     def __init__(self, config: DecoderConfig, kv_dtype: str) -> None:
         super().__init__()
         self.hidden_size = config.hidden_size

@@ -10,8 +10,9 @@ __all__ = ("Encoder",)
 
 from tvm.relax.frontend import nn
 
-from aiomlc.models.config.encoder import ClassifierConfig, EncoderConfig
+from aiomlc.models.config.encoder import EncoderConfig
 from aiomlc.models.config.layers import AttentionConfig
+from aiomlc.models.graph.classifier import ClassifierHead
 from aiomlc.models.graph.layers import (
     Add,
     Embedding,
@@ -20,8 +21,6 @@ from aiomlc.models.graph.layers import (
     Linear,
     PackedAttention,
     PackedTokens,
-    PickRows,
-    SoftCap,
 )
 from aiomlc.models.graph.module import Module
 
@@ -33,9 +32,11 @@ class Encoder(Module):
         super().__init__()
         self.embeddings: _Embeddings = _Embeddings(config)
         self.encoder: _Layers = _Layers(config)
-        self.classifier: _Classifier | None = None
+        self.classifier: ClassifierHead | None = None
         if config.classifier is not None:
-            self.classifier = _Classifier(config.classifier, config.hidden_size)
+            self.classifier = ClassifierHead(
+                config.classifier, config.hidden_size, config.layer_norm_eps
+            )
 
     def encode(
         self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor, lengths: nn.Tensor
@@ -140,19 +141,3 @@ class _Output(Module):
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
         return self.LayerNorm.add(self.dense(x), residual)[0]
-
-
-class _Classifier(Module):
-    """The logits of each input, from the hidden state of its first token."""
-
-    def __init__(self, config: ClassifierConfig, hidden: int) -> None:
-        super().__init__()
-        self.pool = PickRows("first")
-        self.dense = Linear(hidden, hidden, bias=True, out_dtype="float32", keep_float32=True)
-        self.tanh = SoftCap(1.0)
-        self.output = Linear(
-            hidden, config.num_labels, bias=True, out_dtype="float32", keep_float32=True
-        )
-
-    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
-        return self.output(self.tanh(self.dense(self.pool(x, lengths))))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 __all__ = ("FeedForward", "build_feed_forward")
 
+from collections.abc import Mapping
+
 from tvm.relax.frontend import nn
 
+from aiomlc.models.config.activation import Activation
 from aiomlc.models.config.layers import (
     DenseAndExpertsConfig,
     ExpertsConfig,
@@ -14,7 +17,9 @@ from aiomlc.models.config.layers import (
 )
 from aiomlc.models.graph.layers import (
     Add,
+    GatedMul,
     Gelu,
+    GeluMul,
     GeluTanhMul,
     Linear,
     Norm,
@@ -27,6 +32,8 @@ from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.moe import MoE, Routing, SparseMlp
 from aiomlc.models.graph.streams import CutGates
 
+_GATED: Mapping[Activation, type[GatedMul]] = {"silu": SiluMul, "gelu": GeluMul}
+
 
 class GatedMlp(Module):
     """`down(activation(gate(x)) * up(x))`, with gate and up fused in one matrix."""
@@ -35,9 +42,7 @@ class GatedMlp(Module):
         super().__init__()
         inner, bias = mlp.intermediate_size, mlp.bias
         self.gate_up_proj: Linear = Linear(hidden, 2 * inner, bias=bias, out_dtype="float32")
-        self.activation: SiluMul | GeluTanhMul = (
-            SiluMul() if mlp.activation == "silu" else GeluTanhMul()
-        )
+        self.activation: GatedMul = _GATED.get(mlp.activation, GeluTanhMul)()
         self.down_proj: Linear = Linear(inner, hidden, bias=bias, out_dtype="float32")
         self.cut_gates: CutGates | None = CutGates(mlp.sparsity) if mlp.sparsity else None
 

@@ -280,7 +280,9 @@ class PackedAttention(Module):
         self.plan = plan
         self.is_causal = is_causal
 
-    def forward(self, qkv: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+    def forward(
+        self, qkv: nn.Tensor, tokens: PackedTokens, sink_scores: nn.Tensor | None = None
+    ) -> nn.Tensor:
         """Return `[n, heads * d]` for fused qkv `[n, (heads + 2 * kv_heads) * d]`."""
         raise NotImplementedError("encoders are not supported on this target")
 

@@ -1,4 +1,4 @@
-"""The parameters of an encoder (BERT, RoBERTa)."""
+"""The parameters of an encoder."""
 
 from __future__ import annotations
 
@@ -6,18 +6,38 @@ __all__ = ("encoder_parameters",)
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
-from aiomlc.models.config.encoder import ClassifierConfig, EncoderConfig
+from aiomlc.models.config.encoder import BlockEncoderConfig, ClassifierConfig, EncoderConfig
+from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
 
+_DECODER_PREFIX: Final = "model."
 
-def encoder_parameters(config: EncoderConfig) -> tuple[Parameter, ...]:
-    """Return every parameter of an encoder, under MLC's names (a matrix without `.weight`)."""
-    encoder = (_with_prefix(p, config.hf_prefix) for p in _parameters(config))
+
+def encoder_parameters(config: EncoderConfig | BlockEncoderConfig) -> tuple[Parameter, ...]:
+    """Return every parameter of an encoder, under the graph's names (a matrix without `.weight`),
+    which are MLC's for BERT."""
+    if isinstance(config, EncoderConfig):
+        encoder = tuple(_with_prefix(p, config.hf_prefix) for p in _parameters(config))
+    else:
+        encoder = tuple(_with_prefix(p, config.hf_prefix) for p in _block_parameters(config))
     if config.classifier is None:
-        return tuple(encoder)
+        return encoder
 
     return (*encoder, *_classifier(config.classifier, config.hidden_size))
+
+
+def _block_parameters(config: BlockEncoderConfig) -> Iterator[Parameter]:
+    for parameter in decoder_parameters(replace(config.blocks, tie_word_embeddings=True)):
+        sources = tuple(name.removeprefix(_DECODER_PREFIX) for name in parameter.sources)
+        yield replace(parameter, sources=sources)
+    if config.has_embedding_norm:
+        name = "embedding_norm.weight"
+        yield Parameter(name, "vector", (config.hidden_size,), ("embeddings.norm.weight",))
+        if config.blocks.norm_kind == "layer":
+            name = "embedding_norm.bias"
+            yield Parameter(name, "vector", (config.hidden_size,), ("embeddings.norm.bias",))
 
 
 def _with_prefix(parameter: Parameter, prefix: str) -> Parameter:
@@ -25,15 +45,22 @@ def _with_prefix(parameter: Parameter, prefix: str) -> Parameter:
 
 
 def _classifier(config: ClassifierConfig, hidden: int) -> Iterator[Parameter]:
-    for name, source, rows in (
-        ("dense", config.dense, hidden),
-        ("output", config.output, config.num_labels),
-    ):
-        weight, bias = f"{source}.weight", f"{source}.bias"
-        yield Parameter(
-            f"classifier.{name}", "matrix", (rows, hidden), (weight,), keep_float32=True
-        )
-        yield Parameter(f"classifier.{name}.bias", "vector", (rows,), (bias,))
+    if config.dense:
+        yield from _head_linear("dense", config.dense, (hidden, hidden), bias=config.dense_bias)
+    if config.norm:
+        name = "classifier.norm.weight"
+        yield Parameter(name, "vector", (hidden,), (f"{config.norm}.weight",))
+    shape = (config.num_labels, hidden)
+    yield from _head_linear("output", config.output, shape, bias=config.output_bias)
+
+
+def _head_linear(
+    name: str, source: str, shape: tuple[int, int], *, bias: bool
+) -> Iterator[Parameter]:
+    name, weight = f"classifier.{name}", f"{source}.weight"
+    yield Parameter(name, "matrix", shape, (weight,), keep_float32=True)
+    if bias:
+        yield Parameter(f"{name}.bias", "vector", shape[:1], (f"{source}.bias",))
 
 
 def _parameters(config: EncoderConfig) -> Iterator[Parameter]:

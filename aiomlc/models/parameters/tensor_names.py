@@ -41,6 +41,17 @@ _LFM2 = {
     ".up_proj.": ".w3.",
     ".down_proj.": ".w2.",
 }
+_MODERNBERT = {
+    "model.embed_tokens": "embeddings.tok_embeddings",
+    "model.layers.": "layers.",
+    "model.norm.": "final_norm.",
+    ".input_layernorm.": ".attn_norm.",
+    ".post_attention_layernorm.": ".mlp_norm.",
+    ".self_attn.qkv_proj": ".attn.Wqkv",
+    ".self_attn.o_proj": ".attn.Wo",
+    ".mlp.gate_up_proj": ".mlp.Wi",
+    ".mlp.down_proj": ".mlp.Wo",
+}
 _QWEN3_5 = {"model.": "model.language_model."}
 _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 
@@ -76,6 +87,7 @@ _HF: _Replacements = {
         ".mlp.up_proj": ".mlp.fc1",
         ".mlp.down_proj": ".mlp.fc2",
     },
+    "modernbert": _MODERNBERT,
     "qwen3_5": _QWEN3_5,
     "qwen3_5_moe": _QWEN3_5,
     "starcoder2": _STARCODER2,

@@ -21,8 +21,8 @@ from aiomlc.compiler.passes.buffer_reuse import reuse_buffers
 from aiomlc.compiler.passes.dead_tuples import drop_dead_tuples
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import DecoderConfig
+from aiomlc.models.graph.block_encoder import AnyEncoder
 from aiomlc.models.graph.decoder import CreateCache, Decoder
-from aiomlc.models.graph.encoder import Encoder
 
 
 @final
@@ -44,7 +44,7 @@ class CpuGraphCompiler:
         """Return the decoder with kernel calls as layers and packed bytes as matrices."""
         return lower_to_cpu(decoder, quantization, cache)
 
-    def lower_encoder(self, encoder: Encoder, quantization: Quantization) -> Encoder:
+    def lower_encoder(self, encoder: AnyEncoder, quantization: Quantization) -> AnyEncoder:
         """Return the encoder with kernel calls as layers and packed bytes as matrices."""
         return lower_to_cpu(encoder, quantization)
 

@@ -42,6 +42,7 @@ from aiomlc.compiler.backends.cpu.layers import (
 from aiomlc.compiler.backends.cpu.stream_layers import STREAM_LAYERS
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
+from aiomlc.models.graph.block_encoder import AnyEncoder, BlockEncoder
 from aiomlc.models.graph.decoder import Decoder
 from aiomlc.models.graph.encoder import Encoder
 from aiomlc.models.graph.layers import (
@@ -76,7 +77,7 @@ from aiomlc.models.graph.module import Mutator
 from aiomlc.models.graph.moe import MoE
 from aiomlc.models.parameters.packed_layout import Layout
 
-Graph = TypeVar("Graph", Decoder, Encoder)
+Graph = TypeVar("Graph", Decoder, Encoder, BlockEncoder, AnyEncoder)
 
 #: Replacements of the layers without a matrix.
 _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {

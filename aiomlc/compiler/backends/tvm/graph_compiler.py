@@ -18,8 +18,8 @@ from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.errors import CompileError
 from aiomlc.models import DecoderConfig
+from aiomlc.models.graph.block_encoder import AnyEncoder
 from aiomlc.models.graph.decoder import CreateCache, Decoder
-from aiomlc.models.graph.encoder import Encoder
 
 
 @final
@@ -51,7 +51,7 @@ class TvmGraphCompiler:
         """Return the decoder, whose quantized matrices are dequantized in the graph."""
         return lower_to_rows(decoder) if quantization.matrix_format == "q4" else decoder
 
-    def lower_encoder(self, encoder: Encoder, quantization: Quantization) -> Encoder:
+    def lower_encoder(self, encoder: AnyEncoder, quantization: Quantization) -> AnyEncoder:
         """Encoders are refused by `TvmBackend.check`."""
         raise NotImplementedError
 

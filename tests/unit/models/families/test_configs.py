@@ -125,7 +125,7 @@ def test_every_decoder_type_has_a_tiny_config() -> None:
     tiny = {config["model_type"] for config in TINY_CONFIGS.values()}
 
     # The encoders have configs of their own; the others have the decoders of their text models.
-    encoders = {"bert", "bert-bge", "roberta", "xlm-roberta"}
+    encoders = {"bert", "bert-bge", "modernbert", "roberta", "xlm-roberta"}
     others = {*encoders, "gemma3", "gemma3n", "gemma4", "qwen3_5", "qwen3_5_moe"}
     others |= {"gemma4_unified", "gemma4_unified_text"}
     assert set(MODEL_TYPES) == tiny | others
