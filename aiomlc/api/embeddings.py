@@ -26,6 +26,7 @@ from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.concurrency.misuse import keyword_only
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
+from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.parameter import Doc
 from aiomlc.validation.tracebacks import keeps_origin
 
@@ -56,6 +57,7 @@ class EmbeddingOptions(TypedDict, total=False):
         Literal["mean", "cls", "last"] | None, Doc("How tokens are pooled (as the model's files).")
     ]
     normalize: Annotated[bool | None, Doc("Whether embeddings have length 1 (as the files).")]
+    prompt_name: Annotated[str | None, Doc("The prompt of the model that precedes texts.")]
     truncate: Annotated[bool | None, Doc("Whether longer inputs are truncated (False).")]
     extra_body: Annotated[Mapping[str, Any] | None, Doc("Further fields, merged with the others.")]
 
@@ -134,7 +136,25 @@ def _tokenize(
     # Imported here because the module imports numpy, which only encoders need.
     from aiomlc.runtime.embedding.input_encoder import encode_inputs
 
-    return encode_inputs(request.input, embedder, is_cancelled, truncate=bool(request.truncate))
+    inputs = _with_prompt(request, embedder)
+    return encode_inputs(inputs, embedder, is_cancelled, truncate=bool(request.truncate))
+
+
+def _with_prompt(request: EmbeddingRequest, embedder: Embedder) -> Sequence[str | tuple[int, ...]]:
+    """Return the inputs, with the prompt of that name before each text."""
+    name = embedder.default_prompt if request.prompt_name is None else request.prompt_name
+    if name is None:
+        return request.input
+
+    if name not in embedder.prompts:
+        names = ", ".join(map(repr, embedder.prompts)) or "none"
+        raise BadRequestError(
+            f"prompt_name: must be one of the model's prompts ({names}), got {safe_repr(name)}",
+            param="prompt_name",
+        )
+
+    prompt = embedder.prompts[name]
+    return [prompt + item if isinstance(item, str) else item for item in request.input]
 
 
 def _make_response(
@@ -156,12 +176,15 @@ def _make_response(
 
 
 def _check_dimensions(request: EmbeddingRequest, embedder: Embedder) -> None:
-    if request.dimensions is not None and request.dimensions > embedder.hidden_size:
-        raise BadRequestError(
-            f"dimensions: must be <= {embedder.hidden_size}, the model's embedding size, "
-            f"got {request.dimensions}",
-            param="dimensions",
-        )
+    size = request.dimensions
+    if size is None or size == embedder.size:
+        return
+
+    allowed = f"<= {embedder.size}, the model's embedding size"
+    if embedder.dimensions:
+        allowed = f"one of {', '.join(map(str, embedder.dimensions))}, which the model supports"
+    if size > embedder.size or (embedder.dimensions and size not in embedder.dimensions):
+        raise BadRequestError(f"dimensions: must be {allowed}, got {size}", param="dimensions")
 
 
 def _to_wire_vector(

@@ -26,6 +26,7 @@ from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig
 from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.output_head import has_own_head
+from aiomlc.models.embedders import as_encoder, with_prefix
 from aiomlc.models.families import (
     bert,
     cohere,
@@ -167,15 +168,15 @@ def describe_model(files: ConfigFiles) -> ModelDescription:
     """
     directory = files.model
     if files.is_gguf:
-        return _read_gguf_description(directory)
+        return _read_gguf_description(files)
 
     path = files.path("mlc-chat-config.json")
     if (values := files.object(path.name)) is not None:
         fields = Fields(values, path)
         quantization = fields.string("quantization")
-        return ModelDescription(
-            _parse(fields, fields.flattened("model_config")), path, quantization
-        )
+        inner = fields.flattened("model_config")
+        config = _parse(fields, inner)
+        return ModelDescription(_for_task(config, inner, files), path, quantization)
 
     path = files.path("config.json")
     if (values := files.object(path.name)) is None:
@@ -184,7 +185,19 @@ def describe_model(files: ConfigFiles) -> ModelDescription:
         raise ModelNotFoundError(f"{problem}: {hint}", path=directory)
 
     fields = Fields(values, path)
-    return ModelDescription(with_own_head(_parse(fields, fields), directory), path, None)
+    config = _for_task(with_own_head(_parse(fields, fields), directory), fields, files)
+    return ModelDescription(config, path, None)
+
+
+def _for_task(config: ModelConfig, fields: Fields, files: ConfigFiles) -> ModelConfig:
+    with load_errors(fields.path):
+        match config:
+            case DecoderConfig():
+                return as_encoder(config, fields, files)
+            case BlockEncoderConfig() if config.model_type.startswith("gemma3"):
+                return with_prefix(config, files.model)
+            case _:
+                return config
 
 
 def with_own_head(config: ModelConfig, directory: Path) -> ModelConfig:
@@ -199,14 +212,16 @@ def with_own_head(config: ModelConfig, directory: Path) -> ModelConfig:
     return replace(config, tie_word_embeddings=not has_own_head(directory, *names))
 
 
-def _read_gguf_description(path: Path) -> ModelDescription:
+def _read_gguf_description(files: ConfigFiles) -> ModelDescription:
+    path = files.model
     with load_errors(path):
         config = config_fields(read_gguf(path))
     fields = Fields(config.values, path, names=config.names, tensors=config.tensors)
     model = _parse(fields, fields)
     assert isinstance(model, DecoderConfig), "no encoder is among the architectures of GGUF"
     layout = model.checkpoint.in_gguf(model.model_type)
-    return ModelDescription(replace(model, checkpoint=layout), path, None)
+    model = replace(model, checkpoint=layout)
+    return ModelDescription(as_encoder(model, fields, files), path, None)
 
 
 def _parse(fields: Fields, config: Fields) -> ModelConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = (
     "CLASSIFIERS",
     "CONFIGS",
+    "DENSE",
     "EMBEDDERS",
     "TEXTS",
     "encoded_texts",
@@ -13,14 +14,20 @@ __all__ = (
 )
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from aiomlc.models import ModelConfig, model_parameters
-from aiomlc.models.config.fields import Fields
-from aiomlc.models.registry import MODEL_TYPES
+from aiomlc.models import (
+    BlockEncoderConfig,
+    ModelConfig,
+    Parameter,
+    model_parameters,
+    read_description,
+)
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer, TextPair
 from aiomlc.runtime.native.encoder import EncoderInput
 from tests.model.tiny_encoder import ENCODER_CONFIG, wordpiece_tokenizer
@@ -52,6 +59,34 @@ _MODERNBERT: dict[str, Any] = {
     "pad_token_id": 0,
     **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 3),
 }
+_QWEN3: dict[str, Any] = {
+    "model_type": "qwen3",
+    "architectures": ["Qwen3ForCausalLM"],
+    "vocab_size": 90,
+    "hidden_size": 48,
+    "intermediate_size": 72,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+}
+_GEMMA: dict[str, Any] = _QWEN3 | {
+    "model_type": "gemma3_text",
+    "architectures": ["Gemma3TextModel"],
+    "hidden_activation": "gelu_pytorch_tanh",
+    "num_key_value_heads": 1,
+    "query_pre_attn_scalar": 16,
+    "rope_local_base_freq": 10000.0,
+    "sliding_window": 12,
+    "sliding_window_pattern": 3,
+    "use_bidirectional_attention": True,
+    "matryoshka_dimensions": [16, 32],
+}
 _LABELS = {"id2label": {"0": "negative", "1": "neutral", "2": "positive"}}
 _ONE_LABEL = {"id2label": {"0": "LABEL_0"}}
 
@@ -65,6 +100,8 @@ EMBEDDERS: dict[str, dict[str, Any]] = {
     "xlm_roberta": _ROBERTA
     | {"model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"], "pad_token_id": 0},
     "modernbert": _MODERNBERT,
+    "qwen3_embedding": _QWEN3,
+    "embeddinggemma": _GEMMA,
 }
 CLASSIFIERS: dict[str, dict[str, Any]] = {
     "bert_reranker": _with_head(ENCODER_CONFIG, "Bert", _ONE_LABEL),
@@ -73,10 +110,28 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "xlm_roberta_reranker": _with_head(
         _ROBERTA | {"model_type": "xlm-roberta"}, "XLMRoberta", _ONE_LABEL
     ),
+    "qwen3_classifier": _with_head(_QWEN3, "Qwen3", _LABELS),
     "modernbert_classifier": _with_head(_MODERNBERT, "ModernBert", _LABELS),
     "modernbert_reranker": _with_head(
         _MODERNBERT, "ModernBert", _ONE_LABEL | {"classifier_pooling": "mean"}
     ),
+}
+_POOLINGS = {"qwen3_embedding": "lasttoken", "embeddinggemma": "mean"}
+#: The modules of sentence-transformers and their directories.
+MODULES: dict[str, list[tuple[str, str]]] = {
+    "qwen3_embedding": [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2")],
+    "embeddinggemma": [
+        ("Transformer", ""),
+        ("Pooling", "1_Pooling"),
+        ("Dense", "2_Dense"),
+        ("Dense", "3_Dense"),
+        ("Normalize", "4_Normalize"),
+    ],
+}
+#: Of the dense layers, `[outputs, inputs]`.
+DENSE = {
+    "2_Dense": np.random.Generator(np.random.PCG64(1)).standard_normal((64, 48)) / 7,
+    "3_Dense": np.random.Generator(np.random.PCG64(2)).standard_normal((48, 64)) / 8,
 }
 CONFIGS = EMBEDDERS | CLASSIFIERS
 #: Texts and pairs of texts of the tokenizer's letters.
@@ -102,25 +157,70 @@ def encoded_texts() -> list[EncoderInput]:
 
 def encoder_config(name: str) -> ModelConfig:
     """Return the configuration of an encoder."""
-    fields = Fields(CONFIGS[name], Path("config.json"))
-    return MODEL_TYPES[CONFIGS[name]["model_type"]](fields)
+    with TemporaryDirectory() as path:
+        directory = Path(path)
+        _write_configs(directory, name)
+        config = read_description(directory).config
+    # Without tensors, nothing shows that those of a classifier have a prefix.
+    if isinstance(config, BlockEncoderConfig) and config.classifier is not None:
+        return replace(config, hf_prefix="model.")
+
+    return config
+
+
+def _write_configs(directory: Path, name: str) -> None:
+    files: dict[str, object] = {"config": CONFIGS[name]}
+    if name in MODULES:
+        files["modules"] = [
+            {"type": f"sentence_transformers.models.{kind}", "path": path}
+            for kind, path in MODULES[name]
+        ]
+        files["1_Pooling/config"] = {"pooling_mode": _POOLINGS[name]}
+    for file, value in files.items():
+        path = directory / f"{file}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(value))
+
+
+def _rows(config: ModelConfig, source: str, parameter: Parameter) -> int:
+    if isinstance(config, BlockEncoderConfig) and len(parameter.sources) == 3:
+        plan = config.blocks.attention[0]
+        heads = plan.num_heads if ".q_proj." in source else plan.num_kv_heads
+        return heads * plan.head_dim
+
+    return parameter.shape[0] // len(parameter.sources)
 
 
 def encoder_weights(name: str) -> Weights:
     """Return the float32 weights, identical on every machine."""
     random = np.random.Generator(np.random.PCG64(11))
     weights: Weights = {}
-    for parameter in model_parameters(encoder_config(name)):
-        rows = parameter.shape[0] // len(parameter.sources)
+    config = encoder_config(name)
+    for parameter in model_parameters(config):
         for source in parameter.sources:
+            rows = _rows(config, source, parameter)
             values = random.standard_normal((rows, *parameter.shape[1:]))
             if parameter.kind == "vector":
                 is_bias = source.endswith("bias")
-                values = 0.2 * values if is_bias else 1.0 + 0.1 * values
+                offset = 1.0 - parameter.weight_offset
+                values = 0.2 * values if is_bias else offset + 0.1 * values
             elif "embed" not in source:
                 values = values * (1.5 / np.sqrt(parameter.shape[-1]))
             weights[source] = values.astype(np.float32)
     return weights
+
+
+def _write_dense(directory: Path) -> None:
+    weight = DENSE[directory.name]
+    config = {
+        "in_features": weight.shape[1],
+        "out_features": weight.shape[0],
+        "bias": False,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
+    directory.mkdir(exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    write_safetensors(directory / "model.safetensors", {"linear.weight": weight.astype(np.float32)})
 
 
 def write_encoder(directory: Path, name: str, **files: object) -> Path:
@@ -130,7 +230,10 @@ def write_encoder(directory: Path, name: str, **files: object) -> Path:
         files: Further files of JSON, by name without `.json`.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(CONFIGS[name]))
+    _write_configs(directory, name)
+    for module, path in MODULES.get(name, ()):
+        if module == "Dense":
+            _write_dense(directory / path)
     wordpiece_tokenizer().save(str(directory / "tokenizer.json"))
     write_safetensors(directory / "model.safetensors", encoder_weights(name))
     for file, value in files.items():

@@ -63,6 +63,7 @@ class EmbeddingRequest(WireModel):
     # Extensions of OpenAI's API.
     pooling: Literal["mean", "cls", "last"] | None = None  #: None means the model's default.
     normalize: StrictBool | None = None  #: False keeps the embeddings' norms instead of 1.
+    prompt_name: Name | None = None  #: The prompt that precedes texts; None means the default.
     truncate: StrictBool | None = None  #: Whether to truncate inputs that are too long.
 
 

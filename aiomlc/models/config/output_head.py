@@ -7,7 +7,7 @@ little of the safetensors files as it needs.
 
 from __future__ import annotations
 
-__all__ = ("has_own_head",)
+__all__ = ("has_own_head", "has_tensor")
 
 import json
 import os
@@ -56,6 +56,17 @@ def has_own_head(directory: Path, embedding: str, head: str) -> bool:
             _find(directory / names[name], name) for name in (f"{embedding}.weight", *heads[:1])
         ]
         return len(tensors) == 2 and not _are_equal(*tensors)
+    except _INVALID:
+        return False
+
+
+def has_tensor(directory: Path, name: str) -> bool:
+    """Return whether a tensor is in the safetensors files of a directory.
+
+    False for files that are missing or invalid, as above.
+    """
+    try:
+        return name in _tensor_files(directory)
     except _INVALID:
         return False
 

@@ -11,6 +11,7 @@ __all__ = ("parse", "parse_text")
 from dataclasses import replace
 
 from aiomlc.models.config.decoder import DecoderConfig, parse_decoder
+from aiomlc.models.config.encoder import BlockEncoderConfig
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
@@ -34,9 +35,20 @@ _GLOBAL_THETA = 1_000_000.0
 _LOCAL_THETA = 10_000.0
 
 
-def parse_text(fields: Fields) -> DecoderConfig:
-    """Read a config of model type `gemma3_text`."""
-    return _parse(_text_fields(fields), "gemma3_text")
+def parse_text(fields: Fields) -> DecoderConfig | BlockEncoderConfig:
+    """Read a config of model type `gemma3_text`; EmbeddingGemma's attention is bidirectional."""
+    fields = _text_fields(fields)
+    config = _parse(fields.without("use_bidirectional_attention"), "gemma3_text")
+    if not fields.boolean("use_bidirectional_attention", False):
+        return config
+
+    # The window's size is that of both sides together.
+    blocks = config.map_attention(lambda plan: replace(plan, window=_half(plan.window)))
+    return BlockEncoderConfig(blocks=blocks, is_causal=False)
+
+
+def _half(window: int) -> int:
+    return window // 2 + 1 if window else 0
 
 
 def parse(fields: Fields) -> DecoderConfig:

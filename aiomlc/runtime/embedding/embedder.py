@@ -4,13 +4,14 @@ from __future__ import annotations
 
 __all__ = ("Classifier", "Embedder", "EncoderModel", "EncoderTask")
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from aiomlc.runtime.embedding.activation import Activation, activate
 from aiomlc.runtime.embedding.batcher import EncoderBatcher
+from aiomlc.runtime.embedding.dense import DenseLayer
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.embedding.pooling import Pooling, pool
 from aiomlc.runtime.native.encoder import EncoderInput
@@ -43,20 +44,31 @@ class Embedder(EncoderModel):
 
     task: ClassVar[EncoderTask] = "embedding"
 
-    hidden_size: int
+    size: int  #: Numbers of an embedding.
     pooling: Pooling = "mean"
     normalize: bool = True
+    dense: tuple[DenseLayer, ...] = ()  #: Applied to pooled vectors.
+    prompts: Mapping[str, str] = field(default_factory=dict)  #: What precedes texts, by name.
+    default_prompt: str | None = None
+    #: The sizes to which embeddings may be cut (Matryoshka); empty allows all.
+    dimensions: tuple[int, ...] = ()
 
     async def embed(
         self, inputs: Sequence[EncoderInput], pooling: Pooling
     ) -> list[NDArray[np.float32]]:
-        """Return the pooled vector of each input: float32 `[hidden]`, not normalized.
+        """Return the vector of each input: float32 `[size]`, not normalized.
 
         Raises:
             EngineClosedError: If the encoder was closed before all inputs were embedded.
             RequestFailedError: If the encoder failed, or a vector is not finite.
         """
-        return await self.batcher.run(inputs, partial(pool, pooling=pooling))
+        return await self.batcher.run(inputs, partial(self._reduce, pooling=pooling))
+
+    def _reduce(self, states: NDArray[np.float32], pooling: Pooling) -> NDArray[np.float32]:
+        vector = pool(states, pooling)
+        for layer in self.dense:
+            vector = layer.apply(vector)
+        return vector
 
 
 @final

@@ -5,7 +5,8 @@ from __future__ import annotations
 __all__ = ("Pooling", "SentenceConfig", "l2_normalize", "pool", "read_sentence_config")
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -13,7 +14,9 @@ import numpy as np
 
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.gguf.directory import ConfigFiles
+from aiomlc.gguf.model import read_gguf
 from aiomlc.models.config.fields import Fields
+from aiomlc.runtime.embedding.dense import DenseLayer, read_dense
 from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.model_files import read_json
 
@@ -30,6 +33,7 @@ _MODES: dict[str, Pooling] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_lasttoken": "last",
 }
+_GGUF_POOLINGS: dict[int, Pooling] = {1: "mean", 2: "cls", 3: "last"}
 _JSON_TYPES: dict[type[Any], str] = {dict: "object", list: "array"}
 
 
@@ -40,6 +44,9 @@ class SentenceConfig:
     pooling: Pooling = "mean"
     max_tokens: int | None = None  #: The maximum input length; None means that of the model.
     normalize: bool = True  #: Whether embeddings are L2-normalized by default.
+    dense: tuple[DenseLayer, ...] = ()  #: Applied to pooled vectors, in this order.
+    prompts: Mapping[str, str] = field(default_factory=dict)  #: What precedes texts, by name.
+    default_prompt: str | None = None  #: The name of the prompt of texts without another.
 
 
 def pool(states: NDArray[np.float32], pooling: Pooling) -> NDArray[np.float32]:
@@ -69,7 +76,8 @@ def read_sentence_config(files: ConfigFiles, default: Pooling = "mean") -> Sente
     """Read the embedding settings of a model directory.
 
     The files of sentence-transformers take precedence: `modules.json`, the pooling configuration
-    that this file names, and `sentence_bert_config.json`. Next is the `embedding_metadata` of
+    and dense layers that this file names, `sentence_bert_config.json` and the prompts of
+    `config_sentence_transformers.json`. Next is the `embedding_metadata` of
     `mlc-chat-config.json`. Without either, the pooling is that of the program which reads such a
     directory: "cls" for MLC's (MLC LLM), "mean" for Hugging Face's (sentence-transformers).
 
@@ -80,11 +88,32 @@ def read_sentence_config(files: ConfigFiles, default: Pooling = "mean") -> Sente
         ModelLoadError: If a file is invalid or requires an unsupported module or pooling.
     """
     settings = _mlc_settings(files) or SentenceConfig(default)
-    pooling = _module_pooling(files.path("modules.json"))
+    if files.is_gguf:
+        return SentenceConfig(_gguf_pooling(files.model))
+
+    pooling, dense = _read_modules(files.path("modules.json"))
     if pooling is None:
         _logger.info("%s: embeddings are pooled by %r", files.model, settings.pooling)
-    max_tokens = _max_tokens(files.path("sentence_bert_config.json"))
-    return replace(settings, pooling=pooling or settings.pooling, max_tokens=max_tokens)
+    prompts, default_prompt = _read_prompts(files)
+    return replace(
+        settings,
+        pooling=pooling or settings.pooling,
+        max_tokens=_max_tokens(files.path("sentence_bert_config.json")),
+        dense=dense,
+        prompts=prompts,
+        default_prompt=default_prompt,
+    )
+
+
+def _gguf_pooling(path: Path) -> Pooling:
+    model = read_gguf(path)
+    key = model.key("pooling_type")
+    kind = model.metadata.integer(key)
+    if kind not in _GGUF_POOLINGS:
+        problem = f"must be one of {', '.join(map(str, _GGUF_POOLINGS))}, got {kind}"
+        raise model.metadata.error(key, problem)
+
+    return _GGUF_POOLINGS[kind]
 
 
 def _mlc_settings(files: ConfigFiles) -> SentenceConfig | None:
@@ -114,27 +143,46 @@ def _max_tokens(path: Path) -> int | None:
     )
 
 
-def _module_pooling(path: Path) -> Pooling | None:
+def _read_modules(path: Path) -> tuple[Pooling | None, tuple[DenseLayer, ...]]:
+    """Return the pooling and the dense layers that `modules.json` names; None if it names none."""
     pooling: Pooling | None = None
+    dense: list[DenseLayer] = []
     for module in _read_json(path, list) or ():
         kind = str(module.get("type")).rpartition(".")[2] if isinstance(module, dict) else "?"
-        if kind == "Pooling":
-            pooling = _pooling_mode(_module_directory(path, module) / "config.json")
-        elif kind not in ("Transformer", "Normalize"):
-            raise ModelLoadError(
-                f"{path}: module {kind!r} is not supported; supported: Transformer, Pooling, "
-                "Normalize",
-                path=path,
-            )
+        match kind:
+            case "Pooling":
+                pooling = _pooling_mode(_module_directory(path, module, kind) / "config.json")
+            case "Dense":
+                dense.append(read_dense(_module_directory(path, module, kind)))
+            case "Transformer" | "Normalize":
+                pass
+            case _:
+                raise ModelLoadError(
+                    f"{path}: module {kind!r} is not supported; supported: Transformer, Pooling, "
+                    "Dense, Normalize",
+                    path=path,
+                )
 
-    return pooling
+    return pooling, tuple(dense)
 
 
-def _module_directory(path: Path, module: dict[str, Any]) -> Path:
+def _read_prompts(files: ConfigFiles) -> tuple[dict[str, str], str | None]:
+    """Return the prompts by name, and the name of the one that texts get by default."""
+    path = files.path("config_sentence_transformers.json")
+    fields = Fields(files.object(path.name) or {}, path)
+    nested = fields.nested("prompts")
+    prompts = {name: nested.string(name) for name in nested.names()}
+    if "default_prompt_name" not in fields:
+        return prompts, None
+
+    return prompts, fields.choice("default_prompt_name", tuple(prompts))
+
+
+def _module_directory(path: Path, module: dict[str, Any], kind: str) -> Path:
     name = module.get("path")
     if not isinstance(name, str) or Path(name).name != name or name == "..":
         raise ModelLoadError(
-            f"{path}: path of the module Pooling must be the name of a directory, "
+            f"{path}: path of the module {kind} must be the name of a directory, "
             f"got {safe_repr(name)}",
             path=path,
             field="path",
@@ -151,7 +199,10 @@ def _pooling_mode(path: Path) -> Pooling:
     fields = Fields(config, path)
     # Newer releases write one string in place of flags.
     name = "pooling_mode"
-    modes = [fields.string(name)] if name in fields else _enabled_modes(fields, list(config))
+    if not fields.boolean("include_prompt", True):
+        raise fields.error("include_prompt", "must be true, got false")
+
+    modes = [_mode(fields.string(name))] if name in fields else _enabled_modes(fields, list(config))
     if len(modes) != 1 or modes[0] not in _POOLINGS:
         raise ModelLoadError(
             f"{path}: pooling {'+'.join(modes) or 'none'} is not supported; supported: one of "
@@ -160,6 +211,10 @@ def _pooling_mode(path: Path) -> Pooling:
         )
 
     return _POOLINGS[_POOLINGS.index(modes[0])]
+
+
+def _mode(name: str) -> str:
+    return "last" if name == "lasttoken" else name
 
 
 def _enabled_modes(fields: Fields, names: list[str]) -> list[str]:

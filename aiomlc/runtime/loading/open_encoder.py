@@ -4,14 +4,19 @@ from __future__ import annotations
 
 __all__ = ("load_encoder",)
 
+from collections.abc import Sequence
 from typing import Any
 
 from anyio import to_thread
 
 from aiomlc.config import EngineConfig
 from aiomlc.errors import ModelLoadError
+from aiomlc.gguf.model import read_gguf
+from aiomlc.gguf.text_files import read_tokenizer_json
+from aiomlc.models.config.fields import Fields
 from aiomlc.runtime.embedding.activation import read_activation, read_labels
 from aiomlc.runtime.embedding.batcher import EncoderBatcher
+from aiomlc.runtime.embedding.dense import DenseLayer
 from aiomlc.runtime.embedding.embedder import Classifier, Embedder
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.embedding.pooling import read_sentence_config
@@ -22,6 +27,7 @@ from aiomlc.runtime.loading.model_directory import ModelDirectory
 from aiomlc.runtime.loading.prepare import PreparedModel, prepare_model
 from aiomlc.runtime.loading.progress import LoadProgress, OnProgress
 from aiomlc.runtime.native.encoder import NativeEncoder
+from aiomlc.validation.model_files import load_errors
 from aiomlc.weights import map_weights
 
 
@@ -50,7 +56,7 @@ def _assemble(
     positions = int(metadata["context_window_size"])
     longest = sequence_length(config, positions)
     max_tokens = min(sentence_config.max_tokens or longest, longest)
-    tokenizer = EncoderTokenizer.from_file(directory.path / "tokenizer.json", max_tokens)
+    tokenizer = _read_tokenizer(directory, max_tokens)
     if tokenizer.vocab_size > metadata["vocab_size"]:
         raise ModelLoadError(
             f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only "
@@ -74,10 +80,46 @@ def _assemble(
         activation = read_activation(directory.files, num_labels)
         return LoadedEncoder(Classifier(**common, labels=labels, activation=activation))
 
+    hidden, dense = int(metadata["hidden_size"]), sentence_config.dense
+    _check_dense(directory, hidden, dense)
     embedder = Embedder(
         **common,
-        hidden_size=metadata["hidden_size"],
+        size=dense[-1].weight.shape[0] if dense else hidden,
         pooling=sentence_config.pooling,
         normalize=sentence_config.normalize,
+        dense=dense,
+        prompts=sentence_config.prompts,
+        default_prompt=sentence_config.default_prompt,
+        dimensions=_read_dimensions(directory),
     )
     return LoadedEncoder(embedder)
+
+
+def _check_dense(directory: ModelDirectory, hidden: int, layers: Sequence[DenseLayer]) -> None:
+    for layer in layers:
+        outputs, inputs = layer.weight.shape
+        if inputs != hidden:
+            raise ModelLoadError(
+                f"{directory.path}: a dense layer must have {hidden} in_features, as many as the "
+                f"vectors before it, got {inputs}",
+                path=directory.path,
+                field="in_features",
+            )
+
+        hidden = outputs
+
+
+def _read_dimensions(directory: ModelDirectory) -> tuple[int, ...]:
+    path = directory.files.path("config.json")
+    fields = Fields(directory.files.object(path.name) or {}, path)
+    name = "matryoshka_dimensions"
+    return tuple(fields.integers(name)) if name in fields else ()
+
+
+def _read_tokenizer(directory: ModelDirectory, max_tokens: int) -> EncoderTokenizer:
+    if not directory.files.is_gguf:
+        return EncoderTokenizer.from_file(directory.path / "tokenizer.json", max_tokens)
+
+    with load_errors(directory.path):
+        text = read_tokenizer_json(read_gguf(directory.path))
+        return EncoderTokenizer(text, max_tokens)

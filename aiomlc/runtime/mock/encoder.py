@@ -103,7 +103,7 @@ def fake_encoder(encoder: FakeEncoder, *, batch_tokens: int = 64) -> LoadedEncod
         "vocab_size": 26,
     }
     if not encoder.labels:
-        return LoadedEncoder(Embedder(**common, hidden_size=3))
+        return LoadedEncoder(Embedder(**common, size=3, prompts={"query": "q"}))
 
     activation: Activation = "sigmoid" if len(encoder.labels) == 1 else "softmax"
     return LoadedEncoder(Classifier(**common, labels=encoder.labels, activation=activation))

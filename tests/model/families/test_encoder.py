@@ -149,7 +149,7 @@ async def test_an_encoder_rejects_chat_requests(encoder_directory: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("modules.json", [{"type": "x.Dense", "path": "2_Dense"}], "'Dense' is not supported"),
+        ("modules.json", [{"type": "x.LSTM", "path": "2_LSTM"}], "'LSTM' is not supported"),
         ("modules.json", {}, "expected a JSON array"),
         (
             "1_Pooling/config.json",

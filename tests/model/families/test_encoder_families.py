@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import numpy as np
 import pytest
+from anyio import to_thread
 from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, EngineConfig
@@ -21,10 +22,13 @@ from aiomlc.weights import map_weights
 from tests.model.make_encoder_reference import REFERENCE, reference_outputs
 from tests.model.tiny_encoders import (
     CONFIGS,
+    DENSE,
     TEXTS,
     encoded_texts,
+    encoder_weights,
     write_encoder,
 )
+from tests.model.tiny_models import write_safetensors
 
 Directory = Callable[[str], Path]
 Rows = NDArray[np.float32]
@@ -120,3 +124,46 @@ async def test_embedders_and_rerankers_are_not_each_other(directory_of: Director
     async with AsyncMLCEngine(directory_of("bert_reranker")) as engine:
         with pytest.raises(BadRequestError, match="is a classifier, which does not support embed"):
             await engine.embeddings.create(input="a")
+
+
+async def test_a_decoder_embeds_by_its_last_token(directory_of: Directory) -> None:
+    ends = np.cumsum([len(each.ids) for each in encoded_texts()])
+    state = stored("qwen3_embedding")[ends[1] - 1]
+    async with AsyncMLCEngine(directory_of("qwen3_embedding")) as engine:
+        response = await engine.embeddings.create(input=[TEXTS[1]])
+        with pytest.raises(BadRequestError, match="is an encoder"):
+            await engine.chat.completions.create(messages=[{"role": "user", "content": "a"}])
+
+    expected = state / np.linalg.norm(state)
+    assert response.data[0].embedding == pytest.approx(list(expected), abs=1e-5)
+
+
+async def test_dense_layers_and_dimensions_are_those_of_sentence_transformers(
+    directory_of: Directory,
+) -> None:
+    ends = np.cumsum([len(each.ids) for each in encoded_texts()])
+    mean = stored("embeddinggemma")[ends[0] : ends[1]].mean(axis=0)
+    vector = DENSE["3_Dense"] @ (DENSE["2_Dense"] @ mean)
+    async with AsyncMLCEngine(directory_of("embeddinggemma")) as engine:
+        whole = await engine.embeddings.create(input=TEXTS[1])
+        part = await engine.embeddings.create(input=TEXTS[1], dimensions=16)
+        with pytest.raises(BadRequestError, match="must be one of 16, 32, which the model"):
+            await engine.embeddings.create(input=TEXTS[1], dimensions=20)
+
+    for response, kept in ((whole, vector), (part, vector[:16])):
+        expected = kept / np.linalg.norm(kept)
+        assert response.data[0].embedding == pytest.approx(list(expected), abs=1e-5)
+
+
+@pytest.mark.parametrize("prefix", ["", "model."])
+async def test_the_tensors_of_a_decoder_may_have_a_prefix(
+    directory_of: Directory, tmp_path: Path, prefix: str
+) -> None:
+    weights = encoder_weights("qwen3_embedding")
+    directory = write_encoder(tmp_path / "model", "qwen3_embedding")
+    renamed = {prefix + name: value for name, value in weights.items()}
+    write_safetensors(directory / "model.safetensors", renamed)
+
+    outputs = await to_thread.run_sync(lambda: open_encoder(directory).forward(encoded_texts()))
+
+    assert np.abs(outputs - stored("qwen3_embedding")).max() <= 2e-5

@@ -96,6 +96,14 @@ async def test_embeddings_are_normalized_after_truncation_to_the_dimensions() ->
     assert truncated.data[0].embedding == [1.0]
 
 
+async def test_a_prompt_precedes_texts_but_no_token_ids() -> None:
+    text = await embed("b", prompt_name="query", pooling="cls", normalize=False)
+    ids = await embed([1], prompt_name="query", pooling="cls", normalize=False)
+
+    assert (text.data[0].embedding, text.usage.prompt_tokens) == ([16, 0, 1], 2)
+    assert (ids.data[0].embedding, ids.usage.prompt_tokens) == ([1, 0, 1], 1)
+
+
 async def test_base64_embeddings_are_little_endian_float32() -> None:
     response = await embed([3], encoding_format="base64", normalize=False)
     text = response.data[0].embedding
@@ -117,6 +125,7 @@ async def test_base64_embeddings_are_little_endian_float32() -> None:
         ("a", {"dimensions": 0}, "dimensions"),
         ("a", {"encoding_format": "int8"}, "encoding_format"),
         ("a", {"pooling": "max"}, "pooling"),
+        ("a", {"prompt_name": "other"}, "prompt_name"),
         ("a", {"color": 1}, "color"),
         ("a", {"extra_body": {"truncate": "yes"}}, "truncate"),
     ],

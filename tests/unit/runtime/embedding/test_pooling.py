@@ -74,3 +74,28 @@ def test_invalid_metadata_is_rejected(tmp_path: Path, changes: dict[str, Any], f
         read_sentence_config(ConfigFiles(write_mlc(tmp_path, CLS | changes)))
 
     assert caught.value.field == field
+
+
+def test_prompts_are_read_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "config_sentence_transformers.json"
+    path.write_text(json.dumps({"prompts": {"query": "q: "}, "default_prompt_name": "query"}))
+
+    config = read_sentence_config(ConfigFiles(tmp_path))
+
+    assert (config.prompts, config.default_prompt) == ({"query": "q: "}, "query")
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"prompts": {"query": 3}}, "prompts.query"),
+        ({"prompts": {"query": "q"}, "default_prompt_name": "other"}, "default_prompt_name"),
+    ],
+)
+def test_an_invalid_prompt_is_named(tmp_path: Path, values: dict[str, Any], field: str) -> None:
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(values))
+
+    with pytest.raises(ModelLoadError) as caught:
+        read_sentence_config(ConfigFiles(tmp_path))
+
+    assert caught.value.field == field

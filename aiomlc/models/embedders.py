@@ -1,0 +1,67 @@
+"""Decoders that embed or classify: their blocks become an encoder."""
+
+from __future__ import annotations
+
+__all__ = ("as_encoder", "with_prefix")
+
+from dataclasses import replace
+from pathlib import Path
+
+from aiomlc.gguf.directory import ConfigFiles
+from aiomlc.gguf.model import read_gguf
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.encoder import BlockEncoderConfig, ClassifierConfig
+from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.output_head import has_tensor
+from aiomlc.models.families.sequence_classifier import is_classifier, num_labels
+
+_PREFIX = "model."
+
+
+def as_encoder(
+    config: DecoderConfig, fields: Fields, files: ConfigFiles
+) -> DecoderConfig | BlockEncoderConfig:
+    """Return the encoder that the blocks of a decoder are, if its files ask for one.
+
+    They do if `architectures` is a sequence classifier, or if the model is for embeddings: a
+    directory has the files of sentence-transformers or MLC's `model_task`, a GGUF file the type of
+    a pooling. Every other decoder is returned as it is.
+
+    Raises:
+        ModelLoadError: If a layer of such a model is recurrent.
+    """
+    classifier = None
+    if is_classifier(fields):
+        classifier = ClassifierConfig(
+            num_labels=num_labels(fields), pooling="last", output="score", output_bias=False
+        )
+    if classifier is None and not _embeds(files):
+        return config
+
+    if config.recurrent:
+        raise fields.error("model_type", "has recurrent layers: it cannot embed or classify")
+
+    encoder = BlockEncoderConfig(
+        blocks=config, is_causal=True, hf_prefix=_PREFIX, classifier=classifier
+    )
+    return encoder if files.is_gguf else with_prefix(encoder, files.model)
+
+
+def with_prefix(config: BlockEncoderConfig, directory: Path) -> BlockEncoderConfig:
+    """Return the config with the prefix that the names of tensors have in a directory.
+
+    A model that was saved without a head for tokens or classes has none.
+    """
+    is_prefixed = has_tensor(directory, f"{_PREFIX}embed_tokens.weight")
+    return replace(config, hf_prefix=_PREFIX if is_prefixed else "")
+
+
+def _embeds(files: ConfigFiles) -> bool:
+    if files.is_gguf:
+        model = read_gguf(files.model)
+        return model.key("pooling_type") in model.metadata
+
+    if (mlc := files.object("mlc-chat-config.json")) is not None:
+        return mlc.get("model_task") == "embedding"
+
+    return (files.model / "modules.json").exists()
