@@ -9,6 +9,7 @@ __all__ = (
     "EMBEDDERS",
     "TEXTS",
     "encoded_texts",
+    "encoder_config",
     "encoder_weights",
     "write_encoder",
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import gguf
 import numpy as np
 import pytest
 from anyio import to_thread
@@ -14,11 +16,13 @@ from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, EngineConfig
 from aiomlc.errors import BadRequestError, InputTooLongError
+from aiomlc.models import read_description
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.prepare import prepare_model
 from aiomlc.runtime.native.encoder import NativeEncoder
 from aiomlc.weights import map_weights
+from tests.model.gguf_files import add_tiny_text, write_gguf
 from tests.model.make_encoder_reference import REFERENCE, reference_outputs
 from tests.model.tiny_encoders import (
     CONFIGS,
@@ -28,7 +32,12 @@ from tests.model.tiny_encoders import (
     encoder_weights,
     write_encoder,
 )
-from tests.model.tiny_models import write_safetensors
+from tests.model.tiny_models import (
+    TINY_CONFIGS,
+    tiny_weights,
+    write_model,
+    write_safetensors,
+)
 
 Directory = Callable[[str], Path]
 Rows = NDArray[np.float32]
@@ -167,3 +176,32 @@ async def test_the_tensors_of_a_decoder_may_have_a_prefix(
     outputs = await to_thread.run_sync(lambda: open_encoder(directory).forward(encoded_texts()))
 
     assert np.abs(outputs - stored("qwen3_embedding")).max() <= 2e-5
+
+
+async def test_a_gguf_file_with_a_pooling_embeds_like_its_directory(
+    model_cache: Path, tmp_path: Path
+) -> None:
+    directory = write_model(tmp_path / "qwen3", "qwen3")
+    (directory / "1_Pooling").mkdir()
+    (directory / "1_Pooling" / "config.json").write_text('{"pooling_mode": "lasttoken"}')
+    modules = [{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]
+    (directory / "modules.json").write_text(json.dumps(modules))
+
+    def add_text(writer: gguf.GGUFWriter) -> None:
+        add_tiny_text(writer)
+        writer.add_pooling_type(gguf.PoolingType.LAST)
+
+    weights = tiny_weights("qwen3")
+    file = write_gguf(tmp_path / "qwen3.gguf", TINY_CONFIGS["qwen3"], weights, add_text)
+    vectors = []
+    for model in (directory, file):
+        config = EngineConfig(quantization="q0f32", num_threads=2)
+        async with AsyncMLCEngine(model, engine_config=config) as engine:
+            response = await engine.embeddings.create(input=[[5, 9, 2, 7], [3]])
+            vectors.append(np.array([item.embedding for item in response.data]))
+
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
+
+
+def test_a_decoder_without_the_files_of_an_embedder_stays_a_decoder(tmp_path: Path) -> None:
+    assert read_description(write_model(tmp_path / "qwen3", "qwen3")).config.kind == "decoder"

@@ -12,6 +12,7 @@ from aiomlc.compiler.job import CompileJob
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import EncoderConfig, encoder_parameters, read_description
 from tests.model.tiny_encoder import ENCODER_CONFIG, encoder_weights
+from tests.model.tiny_encoders import CONFIGS, encoder_config
 
 EXPECTED = EncoderConfig(
     model_type="bert",
@@ -84,3 +85,47 @@ def test_an_invalid_field_is_reported_with_its_file(
         read_description(tmp_path)
 
     assert (caught.value.path, caught.value.field) == (tmp_path / "config.json", field)
+
+
+def test_the_first_position_of_roberta_follows_that_of_the_padding(tmp_path: Path) -> None:
+    values = ENCODER_CONFIG | {"model_type": "xlm-roberta", "pad_token_id": 1}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+
+    config = read_description(tmp_path).config
+
+    assert isinstance(config, EncoderConfig)
+    assert (config.position_offset, config.max_tokens) == (2, 62)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "field", "problem"),
+    [
+        ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings", "must be >= 3"),
+        ("roberta_classifier", {"id2label": []}, "id2label", "must be an object"),
+        ("modernbert", {"hidden_activation": "silu"}, "hidden_activation", 'must be "gelu"'),
+        ("modernbert", {"local_attention": 0}, "local_attention", "must be >= 1"),
+        ("modernbert", {"layer_types": ["full_attention"]}, "layer_types", "one entry per layer"),
+        (
+            "modernbert_reranker",
+            {"classifier_pooling": "max"},
+            "classifier_pooling",
+            'must be one of "cls", "mean"',
+        ),
+    ],
+)
+def test_an_invalid_field_of_another_family_is_reported(
+    tmp_path: Path, name: str, changes: dict[str, Any], field: str, problem: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name] | changes))
+
+    with pytest.raises(ModelLoadError, match=problem) as caught:
+        read_description(tmp_path)
+
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_job_of_each_family_survives_the_json_round_trip(name: str) -> None:
+    job = CompileJob(config=encoder_config(name), quantization="q0f32")
+
+    assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job
