@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict, cast
 
 from aiomlc.api.protocol.ranking import (
     Classification,
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
     from aiomlc.runtime.embedding.embedder import Classifier
     from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
-    from aiomlc.runtime.embedding.input_encoder import InputItem
     from aiomlc.runtime.native.encoder import EncoderInput
+
+Encode: TypeAlias = "Callable[[RankingRequest, Classifier, Callable[[], bool]], list[EncoderInput]]"
+"""Returns the tokens of all inputs. Runs in a worker thread."""
 
 
 class RankingOptions(TypedDict, total=False):
@@ -104,7 +106,7 @@ async def classify(service: SessionProvider, request: ClassifyRequest) -> Classi
         AiomlcError: As `AsyncMLCEngine.classify`.
     """
     engine = await service.encoder("classification")
-    scored = await _run(engine, request, request.input, "input")
+    scored = await _run(engine, request, partial(_encode_texts, request.input))
     labels = cast("Classifier", engine.model).labels
     return ClassifyResponse(
         id=f"classify-{uuid.uuid4().hex}",
@@ -153,37 +155,40 @@ async def _score_pairs(
             param="model",
         )
 
-    return await _run(engine, request, pairs, field)
+    return await _run(engine, request, partial(_encode_pairs, pairs, field))
 
 
-async def _run(
-    engine: EncoderEngine,
-    request: RankingRequest,
-    items: Sequence[str | Sequence[int] | tuple[str, str]],
-    field: str,
-) -> _Scored:
+async def _run(engine: EncoderEngine, request: RankingRequest, encode: Encode) -> _Scored:
     classifier = cast("Classifier", engine.model)
     with engine.request():
-        encode = partial(_encode, items, classifier, field, bool(request.truncate))
-        inputs = await run_in_worker(encode)
+        inputs = await run_in_worker(partial(encode, request, classifier))
         activation = "identity" if request.use_activation is False else classifier.activation
         vectors = await classifier.classify(inputs, activation)
     return _Scored(request.model or classifier.model_name, inputs, vectors)
 
 
-def _encode(
-    items: Sequence[str | Sequence[int] | tuple[str, str]],
-    classifier: Classifier,
+def _encode_pairs(
+    pairs: Sequence[tuple[str, str]],
     field: str,
-    truncate: bool,
+    request: RankingRequest,
+    classifier: Classifier,
     is_cancelled: Callable[[], bool],
 ) -> list[EncoderInput]:
     # Imported here because the modules import numpy, which only encoders need.
     from aiomlc.runtime.embedding.encoder_tokenizer import TextPair
     from aiomlc.runtime.embedding.input_encoder import encode_inputs
 
-    converted: list[InputItem] = [
-        item if isinstance(item, str) or field == "input" else TextPair(*map(str, item))
-        for item in items
-    ]
-    return encode_inputs(converted, classifier, is_cancelled, field=field, truncate=truncate)
+    items = [TextPair(*pair) for pair in pairs]
+    truncate = bool(request.truncate)
+    return encode_inputs(items, classifier, is_cancelled, field=field, truncate=truncate)
+
+
+def _encode_texts(
+    texts: Sequence[str | Sequence[int]],
+    request: RankingRequest,
+    classifier: Classifier,
+    is_cancelled: Callable[[], bool],
+) -> list[EncoderInput]:
+    from aiomlc.runtime.embedding.input_encoder import encode_inputs
+
+    return encode_inputs(texts, classifier, is_cancelled, truncate=bool(request.truncate))

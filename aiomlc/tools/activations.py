@@ -14,7 +14,7 @@ from anyio import TemporaryDirectory, open_file, to_thread
 from numpy.typing import NDArray
 
 from aiomlc.errors import BadRequestError, ModelLoadError
-from aiomlc.models import EncoderConfig, ModelConfig, Parameter
+from aiomlc.models import DecoderConfig, ModelConfig, Parameter
 from aiomlc.tools.source_model import SourceModel
 from aiomlc.validation.arguments import check_path
 from aiomlc.workers.process import read_messages, worker_process
@@ -70,7 +70,7 @@ async def measure_importance(calibration: Path, directory: Path, model: SourceMo
 
 
 def _read_text(path: Path, config: ModelConfig) -> str:
-    if isinstance(config, EncoderConfig) or config.has_experts:
+    if not isinstance(config, DecoderConfig) or config.has_experts:
         kind = "encoders" if config.kind == "encoder" else "mixtures of experts"
         raise BadRequestError(f"calibration does not support {kind}", param="calibration")
 

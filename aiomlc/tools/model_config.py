@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("SizeOverrides", "mlc_model_config", "mlc_sizes")
+__all__ = ("ConvertibleConfig", "SizeOverrides", "mlc_model_config", "mlc_sizes")
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiomlc.models import DecoderConfig, EncoderConfig, ModelConfig
+from aiomlc.models import DecoderConfig, EncoderConfig
 
 _MAX_PREFILL_CHUNK: Final = 8192
 # Fields of transformers that describe the file, and not the model.
@@ -49,6 +49,10 @@ _OWN_ROPE_FIELD: Final = (
 _FP8_BLOCKS: Final = ("qwen3", "qwen3_moe")
 
 
+#: The models that MLC's format has.
+ConvertibleConfig = DecoderConfig | EncoderConfig
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeOverrides:
     """Sizes that replace those of the model; None keeps them."""
@@ -62,7 +66,7 @@ class SizeOverrides:
     max_batch_size: int = 128
 
 
-def mlc_sizes(config: ModelConfig, overrides: SizeOverrides) -> dict[str, int]:
+def mlc_sizes(config: ConvertibleConfig, overrides: SizeOverrides) -> dict[str, int]:
     """Return the sizes that MLC LLM has both in `model_config` and beside it.
 
     A model whose layers differ in their windows has no `sliding_window_size`, except Gemma.
@@ -95,7 +99,10 @@ def mlc_sizes(config: ModelConfig, overrides: SizeOverrides) -> dict[str, int]:
 
 
 def mlc_model_config(
-    fields: Mapping[str, Any], config: ModelConfig, sizes: Mapping[str, int], max_batch_size: int
+    fields: Mapping[str, Any],
+    config: ConvertibleConfig,
+    sizes: Mapping[str, int],
+    max_batch_size: int,
 ) -> dict[str, Any]:
     """Return the fields that MLC LLM's converter writes, and all others of `config.json`.
 

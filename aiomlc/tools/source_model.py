@@ -22,8 +22,8 @@ from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.gguf.shards import is_gguf
 from aiomlc.models import (
     MODEL_TYPES,
+    BlockEncoderConfig,
     EncoderConfig,
-    ModelConfig,
     Parameter,
     model_parameters,
     supported_type,
@@ -34,6 +34,7 @@ from aiomlc.models.config.quantization import StoredQuantization
 from aiomlc.runtime.loading.model_directory import fetch_model
 from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.tools.mlc_format import MLCFormat
+from aiomlc.tools.model_config import ConvertibleConfig
 from aiomlc.validation.arguments import check_path
 from aiomlc.validation.model_files import load_errors, read_object
 from aiomlc.weights.formats.directory import read_source
@@ -52,6 +53,8 @@ _UNSUPPORTED = (
     "gemma4_unified_text",
     "gpt_oss",
     "nemotron",
+    "roberta",
+    "xlm-roberta",
 )
 # Model types whose output head is stored even if it equals the embedding.
 _ALWAYS_WITH_HEAD = ("starcoder2",)
@@ -68,7 +71,7 @@ _NEEDED: Final = MappingProxyType(
 class SourceModel:
     """A checkpoint and the parameters of its architecture."""
 
-    config: ModelConfig
+    config: ConvertibleConfig
     parameters: Sequence[Parameter]
     source: Source
 
@@ -166,7 +169,7 @@ def _mismatch(stored: StoredQuantization | None, method: str) -> str:
     return "has no weight_block_size" if method == "fp8" and stored.block is None else ""
 
 
-def _parameters(config: ModelConfig) -> Sequence[Parameter]:
+def _parameters(config: ConvertibleConfig) -> Sequence[Parameter]:
     if (
         isinstance(config, EncoderConfig)
         or not config.tie_word_embeddings
@@ -178,7 +181,7 @@ def _parameters(config: ModelConfig) -> Sequence[Parameter]:
     return (replace(head, sources=embedding.sources), embedding, *others)
 
 
-def read_hugging_face_config(directory: Path, model_type: str) -> ModelConfig:
+def read_hugging_face_config(directory: Path, model_type: str) -> ConvertibleConfig:
     """Read `config.json`.
 
     Raises:
@@ -191,7 +194,11 @@ def read_hugging_face_config(directory: Path, model_type: str) -> ModelConfig:
     with load_errors(path):
         name = supported_type(fields)
         config = with_own_head(MODEL_TYPES[name](fields), directory)
-    if name in _UNSUPPORTED:
+    if (
+        name in _UNSUPPORTED
+        or isinstance(config, BlockEncoderConfig)
+        or (isinstance(config, EncoderConfig) and config.classifier is not None)
+    ):
         raise BadRequestError(
             f"{path}: model_type {name!r} cannot be converted: MLC's format has other tensors; "
             "open the Hugging Face directory instead",

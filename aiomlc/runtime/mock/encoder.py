@@ -70,7 +70,8 @@ class FakeEncoder:
 
         if self.labels:
             sums = np.array([sum(ids) / 100 for ids in token_ids], np.float32)
-            return sums[:, None] + np.arange(len(self.labels), dtype=np.float32)
+            offsets = np.arange(len(self.labels), dtype=np.float32)
+            return (sums[:, None] + offsets).astype(np.float32)
 
         rows = [
             (token_id, position, 1) for ids in token_ids for position, token_id in enumerate(ids)

@@ -139,7 +139,7 @@ async def test_a_decoder_embeds_by_its_last_token(directory_of: Directory) -> No
     ends = np.cumsum([len(each.ids) for each in encoded_texts()])
     state = stored("qwen3_embedding")[ends[1] - 1]
     async with AsyncMLCEngine(directory_of("qwen3_embedding")) as engine:
-        response = await engine.embeddings.create(input=[TEXTS[1]])
+        response = await engine.embeddings.create(input=TEXTS[1])
         with pytest.raises(BadRequestError, match="is an encoder"):
             await engine.chat.completions.create(messages=[{"role": "user", "content": "a"}])
 

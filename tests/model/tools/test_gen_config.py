@@ -23,6 +23,7 @@ from aiomlc.runtime.templates.registry import builtin_conversations, is_customiz
 from aiomlc.tools.convert import convert_weights
 from aiomlc.tools.gen_config import gen_config
 from aiomlc.tools.tokenizer_info import tokenizer_info
+from tests.model import tiny_encoders
 from tests.model.tiny_encoder import write_encoder
 from tests.model.tiny_models import TINY_CONFIGS
 from tests.model.tools.models import write_tiny
@@ -279,3 +280,11 @@ def test_the_tokenizer_is_described_as_by_mlc_llm() -> None:
         "prepend_space_in_encode": False,
         "strip_space_in_decode": False,
     }
+
+
+@pytest.mark.parametrize("name", ["bert_classifier", "modernbert", "xlm_roberta"])
+async def test_an_encoder_that_mlc_does_not_have_is_refused(tmp_path: Path, name: str) -> None:
+    directory = tiny_encoders.write_encoder(tmp_path / "model", name)
+
+    with pytest.raises(BadRequestError, match="cannot be converted"):
+        await generate(directory, tmp_path / "output")

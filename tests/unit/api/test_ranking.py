@@ -84,7 +84,8 @@ async def test_scores_have_the_order_of_the_pairs() -> None:
 
 async def test_the_probabilities_of_labels_sum_to_1() -> None:
     async with classifier("no", "yes") as engine:
-        response = await engine.classify(["a", [25, 25]])
+        inputs: Any = ["a", [25, 25]]
+        response = await engine.classify(inputs)
 
     powers = [1, math.e]
     expected = [power / sum(powers) for power in powers]
