@@ -28,7 +28,7 @@ def as_encoder(
     a pooling. Every other decoder is returned as it is.
 
     Raises:
-        ModelLoadError: If a layer of such a model is recurrent.
+        ModelLoadError: If a layer of such a model is recurrent or has embeddings of its own.
     """
     classifier = None
     if is_classifier(fields):
@@ -38,8 +38,9 @@ def as_encoder(
     if classifier is None and not _embeds(files):
         return config
 
-    if config.recurrent:
-        raise fields.error("model_type", "has recurrent layers: it cannot embed or classify")
+    if config.recurrent or config.per_layer_embedding is not None:
+        kind = "recurrent layers" if config.recurrent else "embeddings for each layer"
+        raise fields.error("model_type", f"has {kind}, with which it cannot embed or classify")
 
     encoder = BlockEncoderConfig(
         blocks=config, is_causal=True, hf_prefix=_PREFIX, classifier=classifier
