@@ -1,9 +1,10 @@
 """Run the Python blocks of a page, one after the other, and report what each has printed.
 
 Reads JSON from standard input and writes JSON to standard output:
-`{"model": ..., "blocks": [{"place": ..., "line": ..., "text": ..., "names": {...}}]}` to
-`[{"output": ..., "error": ...}]`. A fragment, which awaits at its top level, runs in an event loop,
-and with an open engine if it uses `engine` without making one.
+`{"model": ..., "reranker": ..., "blocks": [{"place": ..., "line": ..., "text": ..., "names": ...}]}`
+to `[{"output": ..., "error": ...}]`. A fragment, which awaits at its top level, runs in an event
+loop, and with an open engine if it uses `engine` without making one: that of the reranker if it
+calls `rerank`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import anyio
 from aiomlc import AsyncMLCEngine
 
 
-def _run(block: dict[str, Any], model: str | None) -> None:
+def _run(block: dict[str, Any], model: str | None, reranker: str | None) -> None:
     # The lines of a traceback are those of the page.
     text = "\n" * (block["line"] - 1) + block["text"]
     code = compile(text, block["place"], "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -35,6 +36,7 @@ def _run(block: dict[str, Any], model: str | None) -> None:
         exec(code, main.__dict__)
         return
 
+    model = reranker if "rerank" in code.co_names else model
     anyio.run(_run_fragment, code, text, main.__dict__, model)
 
 
@@ -60,7 +62,7 @@ def _main() -> None:
         error = ""
         with redirect_stdout(io.StringIO()) as output:
             try:
-                _run(block, request["model"])
+                _run(block, request["model"], request["reranker"])
             except BaseException:  # noqa: BLE001 - The report names it.
                 error = traceback.format_exc()
 

@@ -18,6 +18,7 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT, Block, blocks, equal_output, name_of
 from tests.e2e.programs import wrong_sums
+from tests.model import tiny_encoders
 from tests.model.tiny_encoder import write_encoder
 
 pytestmark = pytest.mark.timeout(300)
@@ -79,12 +80,14 @@ def test_programs_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest
         address = request.getfixturevalue("server").url
 
     _write_files(page, tmp_path)
-    model = None
+    model = reranker = None
     if name_of(page) in ENCODER_PAGES:
         model = str(write_encoder(tmp_path / "encoder"))
+        reranker = str(tiny_encoders.write_encoder(tmp_path / "reranker", "bert_reranker"))
 
     work = {
         "model": model,
+        "reranker": reranker,
         "blocks": [
             {
                 "place": program.place,

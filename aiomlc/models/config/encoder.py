@@ -9,7 +9,7 @@ from typing import Literal
 
 from aiomlc.models.config.decoder import DecoderConfig
 
-#: What a head reads of an input: the hidden state of a token, or the mean of all.
+#: The input of a head: the hidden state of a token, or the mean of all.
 EncoderPooling = Literal["first", "mean", "last"]
 
 
@@ -42,7 +42,7 @@ class EncoderConfig:
     position_offset: int = 0  #: The row of an input's first token.
     num_token_types: int
     layer_norm_eps: float
-    #: What a Hugging Face directory has before the names of the encoder's tensors.
+    #: The prefix of the names of the encoder's tensors in a Hugging Face directory.
     hf_prefix: str = ""
     classifier: ClassifierConfig | None = None  #: None for an encoder that embeds.
 

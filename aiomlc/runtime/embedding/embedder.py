@@ -48,7 +48,7 @@ class Embedder(EncoderModel):
     pooling: Pooling = "mean"
     normalize: bool = True
     dense: tuple[DenseLayer, ...] = ()  #: Applied to pooled vectors.
-    prompts: Mapping[str, str] = field(default_factory=dict)  #: What precedes texts, by name.
+    prompts: Mapping[str, str] = field(default_factory=dict)  #: The beginnings of texts, by name.
     default_prompt: str | None = None
     #: The sizes to which embeddings may be cut (Matryoshka); empty allows all.
     dimensions: tuple[int, ...] = ()

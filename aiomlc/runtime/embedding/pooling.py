@@ -45,7 +45,7 @@ class SentenceConfig:
     max_tokens: int | None = None  #: The maximum input length; None means that of the model.
     normalize: bool = True  #: Whether embeddings are L2-normalized by default.
     dense: tuple[DenseLayer, ...] = ()  #: Applied to pooled vectors, in this order.
-    prompts: Mapping[str, str] = field(default_factory=dict)  #: What precedes texts, by name.
+    prompts: Mapping[str, str] = field(default_factory=dict)  #: The beginnings of texts, by name.
     default_prompt: str | None = None  #: The name of the prompt of texts without another.
 
 
