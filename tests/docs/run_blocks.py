@@ -1,7 +1,7 @@
 """Run the Python blocks of a page, one after the other, and report what each has printed.
 
 Reads JSON from standard input and writes JSON to standard output:
-`{"model": ..., "reranker": ..., "blocks": [{"place": ..., "line": ..., "text": ..., "names": ...}]}`
+`{"model": ..., "reranker": ..., "blocks": [{"place": ..., "line": ..., "text": ..., "names": {}}]}`
 to `[{"output": ..., "error": ...}]`. A fragment, which awaits at its top level, runs in an event
 loop, and with an open engine if it uses `engine` without making one: that of the reranker if it
 calls `rerank`.
