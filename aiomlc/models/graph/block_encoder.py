@@ -15,8 +15,9 @@ from aiomlc.models.graph.blocks import build_norm
 from aiomlc.models.graph.classifier import ClassifierHead
 from aiomlc.models.graph.decoder import DecoderLayers, build_scale
 from aiomlc.models.graph.encoder import Encoder
-from aiomlc.models.graph.layers import Norm, PackedAttention, PackedTokens, Scale
+from aiomlc.models.graph.layers import Norm, Scale
 from aiomlc.models.graph.module import Module
+from aiomlc.models.graph.packed import PackedAttention, PackedTokens
 
 
 class BlockEncoder(Module):

@@ -7,8 +7,9 @@ __all__ = ("ClassifierHead",)
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config.encoder import ClassifierConfig, EncoderPooling
-from aiomlc.models.graph.layers import Gelu, LayerNorm, Linear, MeanRows, PickRows, SoftCap
+from aiomlc.models.graph.layers import Gelu, LayerNorm, Linear, SoftCap
 from aiomlc.models.graph.module import Module
+from aiomlc.models.graph.packed import MeanRows, PickRows
 
 
 class ClassifierHead(Module):

@@ -19,10 +19,9 @@ from aiomlc.models.graph.layers import (
     Gelu,
     LayerNorm,
     Linear,
-    PackedAttention,
-    PackedTokens,
 )
 from aiomlc.models.graph.module import Module
+from aiomlc.models.graph.packed import PackedAttention, PackedTokens
 
 
 class Encoder(Module):

@@ -15,10 +15,7 @@ __all__ = (
     "CpuKnownIds",
     "CpuLayerNorm",
     "CpuLinear",
-    "CpuMeanRows",
     "CpuMoE",
-    "CpuPackedAttention",
-    "CpuPickRows",
     "CpuQKNorm",
     "CpuQKVNorm",
     "CpuRMSNorm",
@@ -35,7 +32,6 @@ __all__ = (
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from tvm import relax
 from tvm.relax.frontend import nn
 
@@ -54,10 +50,6 @@ from aiomlc.models.graph.layers import (
     KnownIds,
     LayerNorm,
     Linear,
-    MeanRows,
-    PackedAttention,
-    PackedTokens,
-    PickRows,
     QKNorm,
     QKVNorm,
     RMSNorm,
@@ -475,57 +467,6 @@ class CpuAttention(Module):
         settings = (plan.window, plan.sinks, plan.soft_cap, *layer.rope_slice, *heads)
         tensors = [qkv] if sink_scores is None else [qkv, sink_scores]
         return self.layer.call(self.name, tensors, kv, *settings)
-
-
-class CpuPackedAttention(Module):
-    """Attention without a KV cache."""
-
-    def __init__(self, layer: PackedAttention) -> None:
-        super().__init__()
-        plan = layer.plan
-        self.plan = plan
-        seen = plan.window and plan.window - 1
-        self.heads = (plan.num_heads, plan.num_kv_heads, seen, int(layer.is_causal))
-
-    def forward(
-        self, qkv: nn.Tensor, tokens: PackedTokens, sink_scores: nn.Tensor | None = None
-    ) -> nn.Tensor:
-        plan = self.plan
-        if plan.sinks or sink_scores is not None:
-            raise NotImplementedError("attention sinks are not supported without a KV cache")
-
-        n = qkv.shape[0]
-        shape = (n, plan.num_heads * plan.head_dim)
-        inputs: list[object] = [qkv.reshape(n, -1), tokens.lengths]
-        settings = [relax.ShapeExpr(self.heads), plan.scale, plan.soft_cap]
-        if plan.rope is None:
-            return call_kernel("packed_attention", [*inputs, *settings], shape, "float32")
-
-        table = (*plan.rope.inverse_frequencies(plan.head_dim), plan.rope.attention_factor)
-        rope = nn.Tensor(_expr=relax.const(np.array(table, np.float32)))
-        inputs += [tokens.positions, rope, *settings]
-        return call_kernel("packed_rotary_attention", inputs, shape, "float32")
-
-
-class CpuPickRows(Module):
-    """The first or the last row of each input."""
-
-    def __init__(self, layer: PickRows) -> None:
-        super().__init__()
-        self.kernel = f"{layer.end}_rows"
-
-    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
-        return call_kernel(self.kernel, [x, lengths], (lengths.shape[0], x.shape[1]), "float32")
-
-
-class CpuMeanRows(Module):
-    """The mean of the rows of each input."""
-
-    def __init__(self, _: MeanRows) -> None:
-        super().__init__()
-
-    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
-        return call_kernel("mean_rows", [x, lengths], (lengths.shape[0], x.shape[1]), "float32")
 
 
 class CpuShortConv(Module):

@@ -24,10 +24,7 @@ from aiomlc.compiler.backends.cpu.layers import (
     CpuKnownIds,
     CpuLayerNorm,
     CpuLinear,
-    CpuMeanRows,
     CpuMoE,
-    CpuPackedAttention,
-    CpuPickRows,
     CpuQKNorm,
     CpuQKVNorm,
     CpuRMSNorm,
@@ -39,6 +36,7 @@ from aiomlc.compiler.backends.cpu.layers import (
     CpuSoftCap,
     CpuSquaredReLU,
 )
+from aiomlc.compiler.backends.cpu.packed import CpuMeanRows, CpuPackedAttention, CpuPickRows
 from aiomlc.compiler.backends.cpu.stream_layers import STREAM_LAYERS
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
@@ -58,9 +56,6 @@ from aiomlc.models.graph.layers import (
     KnownIds,
     LayerNorm,
     Linear,
-    MeanRows,
-    PackedAttention,
-    PickRows,
     QKNorm,
     QKVNorm,
     RMSNorm,
@@ -75,6 +70,7 @@ from aiomlc.models.graph.layers import (
 )
 from aiomlc.models.graph.module import Mutator
 from aiomlc.models.graph.moe import MoE
+from aiomlc.models.graph.packed import MeanRows, PackedAttention, PickRows
 from aiomlc.models.parameters.packed_layout import Layout
 
 Graph = TypeVar("Graph", Decoder, Encoder, BlockEncoder, AnyEncoder)

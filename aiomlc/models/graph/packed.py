@@ -1,0 +1,57 @@
+"""The layers of encoders that read all tokens of an input, without a KV cache."""
+
+from __future__ import annotations
+
+__all__ = ("MeanRows", "PackedAttention", "PackedTokens", "PickRows")
+
+from typing import Literal, NamedTuple
+
+from tvm.relax.frontend import nn
+
+from aiomlc.models.config.layers import AttentionConfig
+from aiomlc.models.graph.module import Module
+
+
+class PackedTokens(NamedTuple):
+    """The tokens of an encoder's inputs, which are concatenated without padding."""
+
+    positions: nn.Tensor  #: Position of each token in its input, int32 `[n]`.
+    lengths: nn.Tensor  #: Tokens of each input, int32 `[b]`.
+
+
+class PackedAttention(Module):
+    """Attention of the tokens of each input to one another, without a KV cache.
+
+    Args:
+        plan: What to compute. A window has as many tokens on either side of the current one.
+        is_causal: Whether a token sees no token after it.
+    """
+
+    def __init__(self, plan: AttentionConfig, *, is_causal: bool) -> None:
+        super().__init__()
+        self.plan = plan
+        self.is_causal = is_causal
+
+    def forward(
+        self, qkv: nn.Tensor, tokens: PackedTokens, sink_scores: nn.Tensor | None = None
+    ) -> nn.Tensor:
+        """Return `[n, heads * d]` for fused qkv `[n, (heads + 2 * kv_heads) * d]`."""
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class PickRows(Module):
+    """The first row of each input, or the last one: `[n, size]` to `[b, size]`."""
+
+    def __init__(self, end: Literal["first", "last"]) -> None:
+        super().__init__()
+        self.end = end
+
+    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class MeanRows(Module):
+    """The mean of the rows of each input: `[n, size]` to `[b, size]`."""
+
+    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("encoders are not supported on this target")
