@@ -14,17 +14,16 @@ from tvm.relax.frontend import nn
 
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.layers import LayerConfig, NormPlacement
+from aiomlc.models.graph.columns import ConcatColumns, ScaleBy
 from aiomlc.models.graph.feed_forward import FeedForward, build_feed_forward
 from aiomlc.models.graph.layers import (
     Add,
-    ConcatColumns,
     GeluTanhMul,
     LayerNorm,
     Linear,
     Norm,
     RMSNorm,
     Scale,
-    ScaleBy,
 )
 from aiomlc.models.graph.mixers import Mixer, build_mixer
 from aiomlc.models.graph.module import Module

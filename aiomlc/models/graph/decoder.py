@@ -15,17 +15,15 @@ from tvm.relax.frontend import nn
 
 from aiomlc.models.config.decoder import DecoderConfig, PerLayerEmbedding
 from aiomlc.models.graph.blocks import build_block, build_norm
+from aiomlc.models.graph.columns import ConcatColumns, KnownIds, SliceColumns
 from aiomlc.models.graph.layers import (
     Add,
-    ConcatColumns,
     Embedding,
     GatherRows,
-    KnownIds,
     Linear,
     Norm,
     RMSNorm,
     Scale,
-    SliceColumns,
     SoftCap,
 )
 from aiomlc.models.graph.module import Module

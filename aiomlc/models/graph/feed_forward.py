@@ -87,7 +87,7 @@ def _build_activation(mlp: MlpConfig) -> Gelu | SquaredReLU:
 
 
 class DenseAndExperts(GatedMlp):
-    """A gated MLP plus a mixture of experts, which both read the same hidden states."""
+    """A gated MLP and a mixture of experts, which read the same hidden states and are added."""
 
     def __init__(self, config: DenseAndExpertsConfig, hidden: int, eps: float) -> None:
         super().__init__(config.dense, hidden)

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = (
     "Add",
     "CacheAttention",
-    "ConcatColumns",
     "Embedding",
     "GatedDelta",
     "GatedMul",
@@ -13,7 +12,6 @@ __all__ = (
     "Gelu",
     "GeluMul",
     "GeluTanhMul",
-    "KnownIds",
     "LayerNorm",
     "Linear",
     "Norm",
@@ -21,12 +19,10 @@ __all__ = (
     "QKVNorm",
     "RMSNorm",
     "Scale",
-    "ScaleBy",
     "ShortConv",
     "SigmoidGate",
     "SiluMul",
     "SinkScores",
-    "SliceColumns",
     "SoftCap",
     "SquaredReLU",
 )
@@ -321,33 +317,6 @@ class SigmoidGate(Module):
         return op.multiply(x.astype("float32"), op.sigmoid(gate.astype("float32")))
 
 
-class KnownIds(Module):
-    """Token ids `[n]`, with 0 in place of those that a smaller vocabulary does not have."""
-
-    def __init__(self, vocab_size: int) -> None:
-        super().__init__()
-        self.vocab_size = vocab_size
-
-    def forward(self, ids: nn.Tensor) -> nn.Tensor:
-        raise NotImplementedError("a second vocabulary is not supported on this target")
-
-
-class SliceColumns(Module):
-    """Consecutive columns of `[n, size]`."""
-
-    def forward(self, x: nn.Tensor, begin: int, size: int) -> nn.Tensor:
-        _, columns, _ = op.split(x, [begin, begin + size], axis=-1)
-        return columns
-
-
-class ConcatColumns(Module):
-    """All columns of `a`, and then `size` columns of `b` from `begin` on."""
-
-    def forward(self, a: nn.Tensor, b: nn.Tensor, begin: int, size: int) -> nn.Tensor:
-        _, columns, _ = op.split(b, [begin, begin + size], axis=-1)
-        return op.concat([a, columns], dim=-1)
-
-
 class GatedMul(Module):
     """`activation(gate) * up` of a fused `[n, 2 * size]` tensor, gate first."""
 
@@ -405,13 +374,6 @@ class Scale(Module):
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.multiply(x, nn.Tensor(_expr=relax.const(self.factor, "float32")))
-
-
-class ScaleBy(Module):
-    """Multiplication of every element by a stored factor `[1]`."""
-
-    def forward(self, x: nn.Tensor, factor: nn.Tensor) -> nn.Tensor:
-        return op.multiply(x, factor)
 
 
 class Gelu(Module):

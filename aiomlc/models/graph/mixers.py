@@ -8,9 +8,9 @@ from tvm.relax.frontend import nn
 
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.layers import AttentionConfig, GatedDeltaConfig, ShortConvConfig
+from aiomlc.models.graph.columns import ConcatColumns
 from aiomlc.models.graph.layers import (
     CacheAttention,
-    ConcatColumns,
     GatedDelta,
     Linear,
     Norm,

@@ -23,7 +23,7 @@ SIGMOID_EPSILON = 1e-6  #: Added to the sum of the scores that are scaled to sum
 
 
 class Routing(NamedTuple):
-    """The answer of a router for some rows."""
+    """The output of a router, from which experts and their weights are chosen."""
 
     logits: nn.Tensor  #: `[n, count]`.
     #: Added to the scores `[n, count]` for the choice of experts, if any.
@@ -60,7 +60,7 @@ class MoE(Module):
 
         Args:
             x: The input rows.
-            routing: What the router gives.
+            routing: The router's output.
             gate_up: The gate and up matrices of all experts, one expert after the other; its bias
                 is that of all of them.
             down: The down matrices and their bias in the same way.

@@ -24,13 +24,12 @@ from tvm.relax.frontend import nn
 
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.layers import StreamsConfig
+from aiomlc.models.graph.columns import ConcatColumns, SliceColumns
 from aiomlc.models.graph.layers import (
     Add,
-    ConcatColumns,
     Linear,
     RMSNorm,
     Scale,
-    SliceColumns,
     SoftCap,
 )
 from aiomlc.models.graph.module import Module

@@ -6,13 +6,11 @@ __all__ = (
     "KERNEL_PREFIX",
     "CpuAdd",
     "CpuAttention",
-    "CpuConcatColumns",
     "CpuEmbedding",
     "CpuGatedDelta",
     "CpuGatedMul",
     "CpuGatherRows",
     "CpuGelu",
-    "CpuKnownIds",
     "CpuLayerNorm",
     "CpuLinear",
     "CpuMoE",
@@ -20,10 +18,8 @@ __all__ = (
     "CpuQKVNorm",
     "CpuRMSNorm",
     "CpuScale",
-    "CpuScaleBy",
     "CpuShortConv",
     "CpuSigmoidGate",
-    "CpuSliceColumns",
     "CpuSoftCap",
     "CpuSquaredReLU",
     "call_kernel",
@@ -41,23 +37,19 @@ from aiomlc.models.config.activation import ExpertActivation
 from aiomlc.models.graph.layers import (
     Add,
     CacheAttention,
-    ConcatColumns,
     Embedding,
     GatedDelta,
     GatedMul,
     GatherRows,
     Gelu,
-    KnownIds,
     LayerNorm,
     Linear,
     QKNorm,
     QKVNorm,
     RMSNorm,
     Scale,
-    ScaleBy,
     ShortConv,
     SigmoidGate,
-    SliceColumns,
     SoftCap,
     SquaredReLU,
 )
@@ -289,48 +281,6 @@ class CpuScale(Module):
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return call_kernel("scale", [x, self.factor], x.shape, "float32")
-
-
-class CpuScaleBy(Module):
-    """Multiplication by a stored factor."""
-
-    def __init__(self, _: ScaleBy) -> None:
-        super().__init__()
-
-    def forward(self, x: nn.Tensor, factor: nn.Tensor) -> nn.Tensor:
-        return call_kernel("scale_by", [x, factor], x.shape, "float32")
-
-
-class CpuKnownIds(Module):
-    """Token ids of a smaller vocabulary."""
-
-    def __init__(self, layer: KnownIds) -> None:
-        super().__init__()
-        self.vocab_size: int = layer.vocab_size
-
-    def forward(self, ids: nn.Tensor) -> nn.Tensor:
-        return call_kernel("known_ids", [ids, self.vocab_size], ids.shape, "int32")
-
-
-class CpuSliceColumns(Module):
-    """Consecutive columns."""
-
-    def __init__(self, _: SliceColumns) -> None:
-        super().__init__()
-
-    def forward(self, x: nn.Tensor, begin: int, size: int) -> nn.Tensor:
-        return call_kernel("slice_columns", [x, begin], (x.shape[0], size), x.dtype)
-
-
-class CpuConcatColumns(Module):
-    """All columns of one tensor, and some of another."""
-
-    def __init__(self, _: ConcatColumns) -> None:
-        super().__init__()
-
-    def forward(self, a: nn.Tensor, b: nn.Tensor, begin: int, size: int) -> nn.Tensor:
-        shape = (a.shape[0], int(a.shape[1]) + size)
-        return call_kernel("concat_columns", [a, b, begin], shape, a.dtype)
 
 
 class CpuGelu(Module):

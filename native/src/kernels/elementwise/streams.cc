@@ -21,7 +21,8 @@ void ForRows(ThreadPool& pool, int64_t rows, int64_t size, FunctionRef<void(int6
   });
 }
 
-/*! \return The mean of (x - shift)^power for power 1 or 2, in an order that only `size` determines. */
+/*! \return The mean of (x - shift)^power for power 1 or 2, in an order that only `size` determines.
+ */
 template <int kPower>
 float Mean(const float* x, float shift, int64_t size) {
   float sums[kLanes] = {};

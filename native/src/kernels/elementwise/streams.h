@@ -37,11 +37,13 @@ void CorrectStreams(ThreadPool& pool, const StreamShape& shape, int64_t active,
                     const float* predicted, const float* activated, const float* coefficients,
                     float* out);
 
-/*! \brief Compute out[s] = x[s] + update for s > 0, and out[0] = x[0]. \param update [rows, size]. */
+/*! \brief Compute out[s] = x[s] + update for s > 0, and out[0] = x[0]. \param update [rows, size].
+ */
 void AddToLaterStreams(ThreadPool& pool, const StreamShape& shape, const float* x,
                        const float* update, float* out);
 
-/*! \brief Scale each row of `x` to the root mean square of `target`; its own is at least 1e-5^0.5. */
+/*! \brief Scale each row of `x` to the root mean square of `target`; its own is at least 1e-5^0.5.
+ */
 void MatchMagnitude(ThreadPool& pool, const float* x, const float* target, int64_t rows,
                     int64_t size, float* out);
 

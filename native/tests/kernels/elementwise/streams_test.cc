@@ -33,8 +33,8 @@ TEST_F(StreamsTest, APredictionIsTheStreamAndAMixOfAll) {
     const int64_t row = i / kWidth, stream = i % kWidth / kShape.size, column = i % kShape.size;
     double expected = x_[i];
     for (int64_t t = 0; t < 4; ++t) {
-      expected += double{factors[(row * 4 + stream) * 4 + t]} *
-                  x_[row * kWidth + t * kShape.size + column];
+      expected +=
+          double{factors[(row * 4 + stream) * 4 + t]} * x_[row * kWidth + t * kShape.size + column];
     }
     ASSERT_NEAR(out_[i], expected, 1e-5);
   }
@@ -47,8 +47,8 @@ TEST_F(StreamsTest, ACorrectionAddsWhatTheActiveStreamDidNotPredict) {
 
   for (int64_t i = 0; i < kShape.rows * kWidth; ++i) {
     const int64_t row = i / kWidth, stream = i % kWidth / kShape.size, column = i % kShape.size;
-    const double innovation = double{row_[row * kShape.size + column]} -
-                              x_[row * kWidth + 2 * kShape.size + column];
+    const double innovation =
+        double{row_[row * kShape.size + column]} - x_[row * kWidth + 2 * kShape.size + column];
     ASSERT_NEAR(out_[i], x_[i] + (1.0 + factors[row * 4 + stream]) * innovation, 1e-5);
   }
 }

@@ -1,0 +1,44 @@
+"""Operations on the columns of rows, on token ids, and with stored factors, in plain Relax."""
+
+from __future__ import annotations
+
+__all__ = ("ConcatColumns", "KnownIds", "ScaleBy", "SliceColumns")
+
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn import op
+
+from aiomlc.models.graph.module import Module
+
+
+class KnownIds(Module):
+    """Token ids `[n]`, with 0 in place of those that a smaller vocabulary does not have."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.vocab_size = vocab_size
+
+    def forward(self, ids: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("a second vocabulary is not supported on this target")
+
+
+class SliceColumns(Module):
+    """Consecutive columns of `[n, size]`."""
+
+    def forward(self, x: nn.Tensor, begin: int, size: int) -> nn.Tensor:
+        _, columns, _ = op.split(x, [begin, begin + size], axis=-1)
+        return columns
+
+
+class ConcatColumns(Module):
+    """All columns of `a`, and then `size` columns of `b` from `begin` on."""
+
+    def forward(self, a: nn.Tensor, b: nn.Tensor, begin: int, size: int) -> nn.Tensor:
+        _, columns, _ = op.split(b, [begin, begin + size], axis=-1)
+        return op.concat([a, columns], dim=-1)
+
+
+class ScaleBy(Module):
+    """Multiplication of every element by a stored factor `[1]`."""
+
+    def forward(self, x: nn.Tensor, factor: nn.Tensor) -> nn.Tensor:
+        return op.multiply(x, factor)
