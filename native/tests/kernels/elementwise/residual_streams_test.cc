@@ -1,10 +1,9 @@
-#include "kernels/elementwise/streams.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
+#include "kernels/elementwise/streams.h"
 #include "tests/doubles/kernel_testing.h"
 
 namespace aiomlc {
@@ -16,7 +15,7 @@ using Floats = std::vector<float>;
 constexpr StreamShape kShape{300, 4, 37};
 constexpr int64_t kWidth = kShape.count * kShape.size;
 
-class StreamsTest : public ::testing::Test {
+class ResidualStreamsTest : public ::testing::Test {
  protected:
   ThreadPool pool_{2};
   Floats x_ = RandomFloats(kShape.rows * kWidth, 1);
@@ -24,7 +23,7 @@ class StreamsTest : public ::testing::Test {
   Floats out_ = Floats(kShape.rows * kWidth);
 };
 
-TEST_F(StreamsTest, APredictionIsTheStreamAndAMixOfAll) {
+TEST_F(ResidualStreamsTest, APredictionIsTheStreamAndAMixOfAll) {
   const Floats factors = RandomFloats(kShape.rows * 16, 3);
 
   PredictStreams(pool_, kShape, x_.data(), factors.data(), out_.data());
@@ -40,7 +39,7 @@ TEST_F(StreamsTest, APredictionIsTheStreamAndAMixOfAll) {
   }
 }
 
-TEST_F(StreamsTest, ACorrectionAddsWhatTheActiveStreamDidNotPredict) {
+TEST_F(ResidualStreamsTest, ACorrectionAddsWhatTheActiveStreamDidNotPredict) {
   const Floats factors = RandomFloats(kShape.rows * 4, 3);
 
   CorrectStreams(pool_, kShape, 2, x_.data(), row_.data(), factors.data(), out_.data());
@@ -53,7 +52,7 @@ TEST_F(StreamsTest, ACorrectionAddsWhatTheActiveStreamDidNotPredict) {
   }
 }
 
-TEST_F(StreamsTest, AnUpdateIsAddedToAllStreamsButTheFirst) {
+TEST_F(ResidualStreamsTest, AnUpdateIsAddedToAllStreamsButTheFirst) {
   AddToLaterStreams(pool_, kShape, x_.data(), row_.data(), out_.data());
 
   for (int64_t i = 0; i < kShape.rows * kWidth; ++i) {
@@ -62,7 +61,7 @@ TEST_F(StreamsTest, AnUpdateIsAddedToAllStreamsButTheFirst) {
   }
 }
 
-TEST_F(StreamsTest, AMagnitudeIsThatOfTheTargetUnlessTheRowIsTiny) {
+TEST_F(ResidualStreamsTest, AMagnitudeIsThatOfTheTargetUnlessTheRowIsTiny) {
   const Floats target = RandomFloats(kShape.rows * kShape.size, 4, 3.0f);
   for (int64_t i = 0; i < kShape.size; ++i) row_[i] = 1e-6f;
 
@@ -81,7 +80,7 @@ TEST_F(StreamsTest, AMagnitudeIsThatOfTheTargetUnlessTheRowIsTiny) {
   }
 }
 
-TEST_F(StreamsTest, ColumnsAreMultipliedByTheirWeights) {
+TEST_F(ResidualStreamsTest, ColumnsAreMultipliedByTheirWeights) {
   const Floats weight = RandomFloats(kShape.size, 5);
 
   MultiplyColumns(pool_, row_.data(), weight.data(), kShape.rows, kShape.size, out_.data());
@@ -91,7 +90,7 @@ TEST_F(StreamsTest, ColumnsAreMultipliedByTheirWeights) {
   }
 }
 
-TEST_F(StreamsTest, GatesBelowTheCutoffAreZero) {
+TEST_F(ResidualStreamsTest, GatesBelowTheCutoffAreZero) {
   const int64_t rows = 50, size = kWidth * kShape.rows / 100;
 
   CutGates(pool_, x_.data(), 0.5f, rows, size, out_.data());
