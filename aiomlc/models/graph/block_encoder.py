@@ -11,11 +11,12 @@ from tvm.relax.frontend import nn
 
 from aiomlc.models.config.encoder import BlockEncoderConfig
 from aiomlc.models.config.layers import AttentionConfig
-from aiomlc.models.graph.blocks import build_norm
+from aiomlc.models.graph.blocks import Block, build_norm
 from aiomlc.models.graph.classifier import ClassifierHead
 from aiomlc.models.graph.decoder import DecoderLayers, build_scale
 from aiomlc.models.graph.encoder import Encoder
 from aiomlc.models.graph.layers import Norm, Scale
+from aiomlc.models.graph.mixers import Attention
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.packed import PackedAttention, PackedTokens
 
@@ -29,6 +30,8 @@ class BlockEncoder(Module):
         self.model: DecoderLayers = DecoderLayers(blocks, "float32")
         for plan, layer in zip(blocks.layers, self.model.layers, strict=True):
             assert isinstance(plan.mixer, AttentionConfig), "recurrent layers are refused before"
+            assert isinstance(layer, Block)
+            assert isinstance(layer.mixer, Attention)
             layer.mixer.attend = PackedAttention(plan.mixer, is_causal=config.is_causal)
         self.embedding_scale: Scale | None = build_scale(blocks.embedding_scale)
         self.embedding_norm: Norm | None = None

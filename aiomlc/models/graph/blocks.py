@@ -145,7 +145,7 @@ class SandwichNormBlock(Block):
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
-    ) -> tuple[nn.Tensor, nn.Tensor]:
+    ) -> tuple[nn.Tensor | None, nn.Tensor]:
         mixed, residual = self._mix_normed(update, residual, step)
         mixed = self.post_attention_layernorm(mixed)
         update, residual = self.mlp(mixed, residual, self.pre_feedforward_layernorm)

@@ -81,7 +81,7 @@ class Attention(Mixer):
         index = config.cache_index(layer)
         rope_slice = rope_table(config).layer_slices[index]
         heads = () if config.has_equal_heads else config.cache_shape[1:]
-        self.attend: CacheAttention = CacheAttention(index, plan, rope_slice, heads, dtype=kv_dtype)
+        self.attend: Module = CacheAttention(index, plan, rope_slice, heads, dtype=kv_dtype)
 
     def _add_qk_norm(self, plan: AttentionConfig, eps: float, kv_dtype: str) -> None:
         is_full_width = plan.qk_norm == "full_width"
