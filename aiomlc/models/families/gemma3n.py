@@ -63,6 +63,8 @@ def parse_text(fields: Fields) -> DecoderConfig:
 def _parse(fields: Fields, model_type: str) -> DecoderConfig:
     fields = fields.with_defaults(**_DEFAULTS)
     fields.require_false("use_bidirectional_attention")
+    # Gemma 1 means the approximation by "gelu"; here transformers computes the exact function.
+    fields.choice("hidden_activation", ("gelu_pytorch_tanh",), "gelu_pytorch_tanh")
     count = fields.integer("num_hidden_layers")
     widths, sparsities = _widths(fields, count), _sparsities(fields, count)
     fields = fields.replaced(intermediate_size=widths[0])

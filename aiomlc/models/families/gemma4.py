@@ -94,6 +94,8 @@ def _parse(fields: Fields, model_type: str, defaults: Mapping[str, object]) -> D
     fields = fields.with_defaults(**defaults)
     # Images see all of their own tokens with "vision", and all tokens do with "all".
     fields.choice("use_bidirectional_attention", ("vision",), "vision")
+    # Gemma 1 means the approximation by "gelu"; here transformers computes the exact function.
+    fields.choice("hidden_activation", ("gelu_pytorch_tanh",), "gelu_pytorch_tanh")
     slides = sliding_layers(fields, fields.integer("num_hidden_layers"), _INTERVAL)
     slides[-1] = False  # As in transformers, whatever the config says.
     sizes = _head_sizes(fields, slides)

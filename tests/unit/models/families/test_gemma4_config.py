@@ -110,6 +110,7 @@ def test_a_config_survives_the_compiler_process(tmp_path: Path, name: str) -> No
         ("rope_parameters", {"rope_parameters": {"full_attention": {}}}, "must have settings of"),
         ("num_key_value_heads", {"num_global_key_value_heads": 3}, "must divide"),
         ("hidden_activation", {"hidden_activation": "silu"}, "must be"),
+        ("hidden_activation", {"hidden_activation": "gelu"}, 'must be "gelu_pytorch_tanh"'),
     ],
 )
 def test_what_is_not_supported_is_refused_by_its_field(
@@ -161,6 +162,7 @@ def test_the_old_fields_of_rope_are_those_of_both_kinds(tmp_path: Path) -> None:
         ("altup_active_idx", 4, "must be < altup_num_inputs"),
         ("num_kv_shared_layers", 5, "must leave a layer of each type"),
         ("hidden_size_per_layer_input", 0, "must be >= 1"),
+        ("hidden_activation", "gelu", 'must be "gelu_pytorch_tanh"'),
     ],
 )
 def test_what_gemma_3n_does_not_support_is_refused_by_its_field(
