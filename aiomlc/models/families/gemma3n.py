@@ -120,10 +120,9 @@ def _rope_fields(fields: Fields, kind: str) -> Fields:
     theta = fields.number(old, _THETAS[kind])
     if kind in fields.nested("rope_parameters"):
         own = fields.narrowed("rope_parameters", kind)
-        own = own.without("rope_scaling")
     else:
         own = fields.without("rope_parameters")
-        own = own if is_full else own.without("rope_scaling")
+    own = own if is_full else own.without("rope_scaling")
     return own.replaced(rope_theta=theta)
 
 

@@ -163,6 +163,7 @@ def test_the_old_fields_of_rope_are_those_of_both_kinds(tmp_path: Path) -> None:
         ("num_kv_shared_layers", 5, "must leave a layer of each type"),
         ("hidden_size_per_layer_input", 0, "must be >= 1"),
         ("hidden_activation", "gelu", 'must be "gelu_pytorch_tanh"'),
+        ("rope_scaling", {"rope_type": "linear", "factor": 2.0}, "must agree"),
     ],
 )
 def test_what_gemma_3n_does_not_support_is_refused_by_its_field(
