@@ -130,7 +130,8 @@ def _gpt_oss(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _qwen35(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """All heads together have the inner size; the layers of draft heads are counted, too."""
+    """All heads together have the inner size; the layers of draft heads are counted, too. The first
+    layer has no biases of queries, as it is a delta net."""
     inner = model.metadata.integer(model.key("ssm.inner_size"))
     heads = config["linear_num_value_heads"]
     if heads < 1 or inner % heads:
@@ -139,7 +140,11 @@ def _qwen35(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
 
     drafts = model.metadata.integer(model.key("nextn_predict_layers"), 0)
     layers = config["num_hidden_layers"] - drafts
-    fields: dict[str, Any] = {"linear_value_head_dim": inner // heads, "num_hidden_layers": layers}
+    fields: dict[str, Any] = {
+        "linear_value_head_dim": inner // heads,
+        "num_hidden_layers": layers,
+        "attention_bias": any(name.endswith(_QUERY_BIASES) for name in model.tensors),
+    }
     key = model.key("attention.recurrent_layers")
     if isinstance(recurrent := model.metadata.value(key), list):
         kinds = ("full_attention", "linear_attention")
@@ -152,6 +157,7 @@ def _lfm2moe(model: GGUFModel, _: Mapping[str, Any]) -> dict[str, Any]:
     return {"use_expert_bias": any(name.endswith(".exp_probs_b.bias") for name in model.tensors)}
 
 
+_QUERY_BIASES = (".attn_q.bias", ".attn_qkv.bias")
 _DELTA_NETS = {
     "linear_conv_kernel_dim": "ssm.conv_kernel",
     "linear_key_head_dim": "ssm.state_size",

@@ -145,6 +145,24 @@ def test_fused_queries_have_the_biases_of_others(tmp_path: Path, name: str) -> N
     assert config.attention[0].qkv_bias
 
 
+@pytest.mark.parametrize("layer", [1, None])
+def test_biases_of_queries_may_begin_after_delta_nets(tmp_path: Path, layer: int | None) -> None:
+    sizes = {"conv_kernel": 4, "state_size": 16, "group_count": 2, "time_step_rank": 4}
+
+    def change(writer: gguf.GGUFWriter) -> None:
+        for suffix, value in sizes.items():
+            writer.add_uint32(f"qwen35.ssm.{suffix}", value)
+        writer.add_ssm_inner_size(64)
+        writer.add_uint32("qwen35.full_attention_interval", 2)
+        if layer is not None:
+            writer.add_tensor(f"blk.{layer}.attn_q.bias", np.zeros(128, np.float32))
+
+    config = read_description(_write(tmp_path / "a.gguf", change, architecture="qwen35")).config
+
+    assert isinstance(config, DecoderConfig)
+    assert [mixer.qkv_bias for mixer in config.attention] == [layer is not None]
+
+
 @pytest.mark.parametrize(
     ("suffix", "factor"),
     [
