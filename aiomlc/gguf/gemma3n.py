@@ -68,9 +68,15 @@ def gemma3n_fields(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any
         "activation_sparsity_pattern": _sparsities(model, layers),
         "laurel_rank": laurel.shape[0],
         "rope_theta": None,
+        "rope_scaling": None,
         "rope_parameters": {
             "sliding_attention": {"rope_type": "default", "rope_theta": theta},
-            "full_attention": {"rope_type": "default", "rope_theta": config["rope_theta"]},
+            # llama.cpp scales it in the layers without windows only.
+            "full_attention": {
+                "rope_type": "default",
+                "rope_theta": config["rope_theta"],
+                **(config["rope_scaling"] or {}),
+            },
         },
         **per_layer_embedding(model),
     }

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from aiomlc.gguf.container import tensor_error
 from aiomlc.gguf.model import GGUFModel
+from aiomlc.validation.json_values import safe_repr
 
 _HEADS: Final = "attention.head_count_kv"
 _PATTERN: Final = "attention.sliding_window_pattern"
@@ -25,6 +26,8 @@ _INNER: Final = "feed_forward_length"
 _PER_LAYER: Final = "embedding_length_per_layer_input"
 _TABLE: Final = "per_layer_token_embd.weight"
 _DIVISORS: Final = "rope_freqs.weight"
+_ROTATED: Final = "rope.dimension_count"
+_SCALING: Final = "rope.scaling.type"
 _KINDS: Final = ("full_attention", "sliding_attention")
 _NOT_ROTATED: Final = 1e20  #: Divisors from here on stop a pair; the converter writes 1e30.
 
@@ -68,10 +71,12 @@ def gemma4_fields(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]
     heads = _by_kind(model, slides)
     full = slides.index(False)
     head_dim = config["head_dim"]
+    sliding_dim = metadata.integer(model.key("attention.key_length_swa"), head_dim)
+    _check_rope(model, head_dim, sliding_dim)
     theta = metadata.number(model.key("rope.freq_base_swa"), 10000.0)
     return {
         "layer_types": layer_types(slides),
-        "head_dim": metadata.integer(model.key("attention.key_length_swa"), head_dim),
+        "head_dim": sliding_dim,
         "global_head_dim": head_dim,
         "num_key_value_heads": heads.get(True, heads[False]),
         "num_global_key_value_heads": heads[False],
@@ -123,6 +128,19 @@ def _by_kind(model: GGUFModel, slides: Sequence[bool]) -> dict[bool, int]:
             problem = f"must be the same in all layers of a kind, got {heads[is_sliding]}, {count}"
             raise model.metadata.error(model.key(_HEADS), problem)
     return heads
+
+
+def _check_rope(model: GGUFModel, head_dim: int, sliding_dim: int) -> None:
+    """Require that only the divisors of frequencies limit the rotation, and nothing scales it."""
+    metadata = model.metadata
+    for suffix, size in ((_ROTATED, head_dim), (f"{_ROTATED}_swa", sliding_dim)):
+        if (rotated := metadata.integer(model.key(suffix), size)) != size:
+            problem = f"must be the size of a head ({size}), got {rotated}"
+            raise metadata.error(model.key(suffix), problem)
+
+    if (kind := metadata.string(model.key(_SCALING), "none")) != "none":
+        problem = f"must be none, got {safe_repr(kind)}: scaling is not supported for this model"
+        raise metadata.error(model.key(_SCALING), problem)
 
 
 def _rotated(model: GGUFModel) -> float:
