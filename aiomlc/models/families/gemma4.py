@@ -134,6 +134,10 @@ def _head_sizes(fields: Fields, slides: Sequence[bool]) -> dict[str, dict[str, i
 
     sizes: dict[str, dict[str, int]] = {}
     layers = fields.nested("per_layer_config")
+    known = [str(layer) for layer in range(len(slides))]
+    if unknown := [name for name in layers.names() if name not in known]:
+        raise layers.error(unknown[0], f"must be a layer, from 0 to {len(slides) - 1}")
+
     for layer, is_sliding in enumerate(slides):
         own = layers.nested(str(layer))
         if unknown := [name for name in own.names() if name not in names]:

@@ -103,6 +103,11 @@ def test_a_config_survives_the_compiler_process(tmp_path: Path, name: str) -> No
             "is not supported for single layers",
         ),
         (
+            "per_layer_config.4",
+            {"per_layer_config": {"4": {"head_dim": 32}}},
+            "must be a layer, from 0 to 3",
+        ),
+        (
             "per_layer_config",
             {"per_layer_config": {"1": {"head_dim": 32}}},
             "must give all layers of full_attention the same heads",
