@@ -92,6 +92,8 @@ def _text_fields(fields: Fields) -> Fields:
 
 def _parse(fields: Fields, model_type: str, defaults: Mapping[str, object]) -> DecoderConfig:
     fields = fields.with_defaults(**defaults)
+    if "rope_parameters" not in fields:  # Null means the defaults, too.
+        fields = fields.replaced(rope_parameters=defaults["rope_parameters"])
     # Images see all of their own tokens with "vision", and all tokens do with "all".
     fields.choice("use_bidirectional_attention", ("vision",), "vision")
     # Gemma 1 means the approximation by "gelu"; here transformers computes the exact function.
@@ -99,9 +101,10 @@ def _parse(fields: Fields, model_type: str, defaults: Mapping[str, object]) -> D
     slides = sliding_layers(fields, fields.integer("num_hidden_layers"), _INTERVAL)
     slides[-1] = False  # As in transformers, whatever the config says.
     sizes = _head_sizes(fields, slides)
-    kinds = {kind: _parse_kind(fields, model_type, kind, sizes[kind]) for kind in sizes}
+    types = [_SLIDING if is_sliding else _FULL for is_sliding in slides]
+    kinds = {kind: _parse_kind(fields, model_type, kind, sizes[kind]) for kind in set(types)}
     config = kinds[_FULL]
-    layers = [(kinds[_SLIDING if is_sliding else _FULL].layers[0]) for is_sliding in slides]
+    layers = [kinds[kind].layers[0] for kind in types]
     size = fields.integer("hidden_size_per_layer_input", 0)
     vocab = fields.integer("vocab_size_per_layer_input") if size else 0
     shared = shared_sources(fields, slides)

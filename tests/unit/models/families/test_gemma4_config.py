@@ -69,6 +69,20 @@ def test_heads_by_layer_are_those_of_kinds(tmp_path: Path) -> None:
     assert new == old
 
 
+@pytest.mark.parametrize("omitted", [{"rope_parameters": None}, {}])
+def test_settings_of_rope_are_needed_for_the_types_of_layers(
+    tmp_path: Path, omitted: dict[str, None]
+) -> None:
+    full = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0}
+    changes: dict[str, Any] = {"rope_parameters": {"full_attention": full}} | omitted
+
+    config = _read(tmp_path, layer_types=["full_attention"] * 4, **changes)
+
+    (rope,) = {layer.rope for layer in _attention(config)}
+    assert rope is not None
+    assert (rope.rope_type, rope.theta) == ("proportional", 1_000_000.0)
+
+
 def test_proportional_rope_keeps_the_frequencies_of_the_whole_head(tmp_path: Path) -> None:
     full = _attention(_read(tmp_path))[1]
     assert full.rope is not None
