@@ -11,9 +11,12 @@ from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.families.qwen3_5 import parse_with_experts
 
+_DENSE_SIZE = 5632  # Of transformers, for the layers without experts.
+
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3_next`."""
+    fields = fields.with_defaults(intermediate_size=_DENSE_SIZE)
     normalize = fields.boolean("norm_topk_prob", True)
     fused = ("in_proj_qkvz", "in_proj_ba")
     return parse_with_experts(fields, "qwen3_next", hf_fused=fused, normalize=normalize)

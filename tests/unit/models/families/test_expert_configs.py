@@ -136,6 +136,17 @@ def test_qwen2_moe_has_a_shared_expert(tmp_path: Path) -> None:
     assert (gate.shape, gate.keep_float32) == ((1, 64), True)
 
 
+def test_dense_layers_of_qwen3_next_have_a_default_width(tmp_path: Path) -> None:
+    values = TINY_CONFIGS["qwen3_next"] | {"mlp_only_layers": [1]}
+    del values["intermediate_size"]
+    (tmp_path / "config.json").write_text(json.dumps(values))
+
+    config = read_description(tmp_path).config
+
+    assert isinstance(config, DecoderConfig)
+    assert config.layers[1].feed_forward == MlpConfig(intermediate_size=5632)
+
+
 def test_windows_of_qwen2_moe_require_layer_types(tmp_path: Path) -> None:
     window = {"use_sliding_window": True, "sliding_window": 64}
     types = ["full_attention", "sliding_attention"] * 2
