@@ -18,6 +18,7 @@ _OVERRIDES = {
     "context_window_size": "max_single_sequence_length",
     "max_total_seq_length": "max_total_sequence_length",
 }
+_FLAGS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ def parse_settings(option: str, text: str) -> dict[str, Any]:
             hint = hint or f"; known: {', '.join(known)}"
             raise CommandError(f"{option} has no setting {name!r}{hint}")
 
-        fields[field] = (value,) if field == "additional_models" else _as_number(value)
+        fields[field] = (value,) if field == "additional_models" else _as_scalar(value)
 
     return fields
 
@@ -84,12 +85,15 @@ def parse_overrides(text: str, option: str = "--overrides") -> dict[str, int | s
         if not separator or not value:
             raise CommandError(f"{option}: a setting must be 'name=value', got {item!r}")
 
-        values[name] = int(value) if value.lstrip("-").isdecimal() else value
+        values[name] = int(value) if value.removeprefix("-").isdecimal() else value
     return values
 
 
-def _as_number(value: int | str) -> int | float | str:
+def _as_scalar(value: int | str) -> bool | int | float | str:
+    if isinstance(value, int):
+        return value
+
     try:
-        return value if isinstance(value, int) else float(value)
+        return _FLAGS[value] if value in _FLAGS else float(value)
     except ValueError:
         return value

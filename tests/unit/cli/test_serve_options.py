@@ -133,9 +133,22 @@ def test_an_added_model_has_settings_of_its_own() -> None:
     assert engines["own"].engine_config.mode == "interactive"
 
 
+def test_flags_are_settings() -> None:
+    options = EngineOptions(
+        overrides="split_special_tokens=true",
+        add_model=["a=mock://echo,enable_tracing=true,split_special_tokens=false"],
+    )
+
+    ((_, _, added),), first = options.named_models(), options.engine_config()
+
+    assert (first.split_special_tokens, first.enable_tracing) == (True, False)
+    assert (added.split_special_tokens, added.enable_tracing) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ("max_num_sequence=--5", "--add-model a: engine_config.max_num_sequence must be an int"),
         ("n_ctx=64", "--add-model a has no setting 'n_ctx'; did you mean max_single_sequence"),
         ("max_num_sequence", "--add-model a: a setting must be 'name=value', got 'max_num_seq"),
         ("max_num_sequence=many", "--add-model a: engine_config.max_num_sequence must be"),
