@@ -88,6 +88,7 @@ def _has_integers(format_name: str) -> bool:
 def _require_same(files: ConfigFiles, stored: str, requested: str | None) -> None:
     if requested not in (None, stored):
         raise BadRequestError(
-            f"{files.model} is quantized as {stored} and cannot be opened as {requested}",
+            f"{files.model} is quantized as {stored} and cannot be opened as {requested}; "
+            "leave quantization out",
             param="quantization",
         )
