@@ -113,7 +113,9 @@ class EngineOptions(ModelOptions):
             first, _, settings = text.partition(",")
             name, _, model = first.partition("=")
             if not name or not model:
-                raise CommandError(f"--add-model must be NAME=MODEL,setting=value, got {text!r}")
+                raise CommandError(
+                    f"--add-model must be NAME=MODEL or NAME=MODEL,setting=value, got {text!r}"
+                )
 
             option = f"--add-model {name}"
             values = parse_settings(option, settings.replace(",", ";"))

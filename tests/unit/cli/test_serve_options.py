@@ -104,7 +104,7 @@ def test_an_unknown_override_is_explained(overrides: str, hint: str) -> None:
 
 @pytest.mark.parametrize("text", ["a", "=b", "a="])
 def test_added_models_need_a_name(text: str) -> None:
-    with pytest.raises(BadRequestError, match="NAME=MODEL"):
+    with pytest.raises(BadRequestError, match="NAME=MODEL or NAME=MODEL,setting=value"):
         EngineOptions(add_model=[text]).named_models()
 
 
