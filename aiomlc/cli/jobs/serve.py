@@ -146,7 +146,10 @@ def make_engines(
 
     for name, engine in others:
         if name in engines:
-            raise CommandError(f"two models have the name {name!r}")
+            raise CommandError(
+                f"two models have the name {name!r}: give MODEL another one by "
+                "--served-model-name, or one of --add-model"
+            )
 
         engines[name] = engine
 

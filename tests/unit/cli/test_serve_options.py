@@ -191,5 +191,5 @@ def test_an_address_that_is_taken_is_reported_with_the_options() -> None:
 
 def test_two_models_of_one_name_are_rejected() -> None:
     options = EngineOptions(add_model=["mock://echo=mock://echo"])
-    with pytest.raises(BadRequestError, match="two models"):
+    with pytest.raises(BadRequestError, match=r"two models .*--served-model-name, or"):
         serve_process.make_engines("mock://echo", options, lambda _: None)
