@@ -98,8 +98,9 @@ def _read_lines(path: Path) -> list[str]:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise BadRequestError(
-            f"--api-key-file: cannot read {path}: {error}", param="api_key_file"
+            f"--api-key-file: cannot read {path}: {reason}", param="api_key_file"
         ) from error
 
     lines = (line.strip() for line in text.splitlines())

@@ -180,6 +180,12 @@ def test_invalid_options_end_the_command(arguments: list[str]) -> None:
     assert result.exit_code == 2
 
 
+def test_a_missing_file_of_keys_is_named_once() -> None:
+    arguments = ["serve", "mock://echo", "--api-key-file", "/nothing"]
+    result = CliRunner().invoke(app, arguments)
+    assert "cannot read /nothing: No such file or directory\n" in result.stderr
+
+
 def test_an_address_that_is_taken_is_reported_with_the_options() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
