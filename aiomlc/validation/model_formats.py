@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from aiomlc.validation.suggestions import suggest_repository
+from aiomlc.validation.suggestions import suggest, suggest_repository
 
 _ADAPTER = "LoRA adapters are not supported: pass the model into which the adapter is merged"
 _PICKLED = (
@@ -28,9 +28,10 @@ _UNSUPPORTED: Final = {
     "*.bin": _PICKLED,
     "*.onnx": "ONNX is not supported: pass the Hugging Face model that it was made from",
 }
+_BUNDLED = "pebble"
 _NAMES = (
-    "pass the directory of a model, a GGUF file, HF://user/repository, or pebble for the bundled "
-    "model"
+    f"pass the directory of a model, a GGUF file, HF://user/repository, or {_BUNDLED} for the "
+    "bundled model"
 )
 _MAX_ENTRIES = 10_000
 
@@ -56,11 +57,27 @@ def describe_missing(path: Path) -> str:
     if path.exists():
         return "it is a file, but not GGUF: pass the directory that contains it"
 
-    return "no such file or directory; " + (suggest_repository(str(path)) or _NAMES)
+    if repository := suggest_repository(str(path)):
+        return f"no such file or directory; {repository}"
+
+    models = [entry.name for entry in _entries(path.parent) if _may_be_model(entry)]
+    hint = suggest(path.name, [*models, _BUNDLED], synonyms={}, cutoff=0.8)
+    return "no such file or directory" + (hint or f"; {_NAMES}")
+
+
+def _may_be_model(entry: Path) -> bool:
+    try:
+        return entry.suffix.lower() == ".gguf" or entry.is_dir()
+    except OSError:
+        return False  # The target of a link may be in a directory that is closed to this user.
 
 
 def _names(directory: Path) -> Iterator[str]:
+    return (entry.name for entry in _entries(directory))
+
+
+def _entries(directory: Path) -> Iterator[Path]:
     try:
-        yield from (entry.name for entry in islice(directory.iterdir(), _MAX_ENTRIES))
+        yield from islice(directory.iterdir(), _MAX_ENTRIES)
     except OSError:
         return  # Only a hint is lost.

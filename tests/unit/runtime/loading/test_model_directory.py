@@ -131,12 +131,18 @@ def test_a_path_that_cannot_exist_is_a_typed_error(name: str) -> None:
             "none",
             "no such file or directory; .* HF://user/repository, or pebble for the bundled model",
         ),
+        ("qwen3-0.6-q8_0.gguf", r"no such file or directory; did you mean qwen3-0.6b-q8_0.gguf\?"),
+        ("clones", r"no such file or directory; did you mean clone\?"),
+        ("peble", r"no such file or directory; did you mean pebble\?"),
+        ("model.safetensor", "no such file or directory; pass the directory of a model"),
     ],
 )
 def test_a_path_that_is_not_a_directory_is_explained(
     tmp_path: Path, name: str, advice: str
 ) -> None:
     (tmp_path / "model.safetensors").touch()
+    (tmp_path / "qwen3-0.6b-q8_0.gguf").touch()
+    (tmp_path / "clone").mkdir()
 
     with pytest.raises(ModelNotFoundError, match=f"{name}: {advice}"):
         find_model(tmp_path / name)
