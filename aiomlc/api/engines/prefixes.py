@@ -169,7 +169,10 @@ async def _encode_prefix(
 def _transfers(session: ModelSession) -> PrefixTransfers:
     transfers = session.model.prefix_transfers
     if transfers is None:
-        raise BadRequestError("this model has no keys and values to transfer")
+        raise BadRequestError(
+            "prefixes of this model cannot be transferred: only models can whose layers all have "
+            "keys and values, with equal heads, on the device cpu"
+        )
 
     return transfers
 

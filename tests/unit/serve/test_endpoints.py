@@ -410,4 +410,4 @@ async def test_microserving_is_off_without_peers() -> None:
     async with serving(microserving_peers=("http://other:8000",)) as (_, client):
         answer = await client.post("/microserving/prep_recv", json=fields)
         assert answer.status_code == 400
-        assert "no keys and values to transfer" in answer.json()["error"]["message"]
+        assert "cannot be transferred" in answer.json()["error"]["message"]
