@@ -150,8 +150,7 @@ void LayerAttention::AddSegment(const PageSegments& segments, int64_t group, Seq
          " and at a page boundary, got position " + std::to_string(begin));
   }
   const auto* base = static_cast<const std::byte*>(segments.pages);
-  const size_t stride =
-      segments.page_stride == 0 ? call_.shape.PageBytes() : segments.page_stride;
+  const size_t stride = segments.page_stride == 0 ? call_.shape.PageBytes() : segments.page_stride;
   const int64_t num_pages = (end - begin + kPageSize - 1) / kPageSize;
   for (int64_t i = 0; i < num_pages; ++i) {
     const int64_t page_id = segments.page_ids[id_begin + i];

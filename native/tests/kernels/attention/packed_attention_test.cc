@@ -137,8 +137,8 @@ TEST_P(PackedAttentionOnTier, OtherSequencesDoNotChangeTheBits) {
     const std::vector<float> expected = alone.Attend(pool_);
     const std::vector<float> output = together.Attend(pool_);
 
-    EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
-                           output.begin() + 37 * together.OutputSize()));
+    EXPECT_TRUE(
+        std::equal(expected.begin(), expected.end(), output.begin() + 37 * together.OutputSize()));
   }
 }
 
