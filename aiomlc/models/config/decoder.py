@@ -187,10 +187,18 @@ class DecoderConfig:
         return windows if any(windows) else ()
 
     @property
+    def experts(self) -> tuple[ExpertsConfig, ...]:
+        """The experts of the layers that have them."""
+        parts = (
+            layer.experts if isinstance(layer, DenseAndExpertsConfig) else layer
+            for layer in (layer.feed_forward for layer in self.layers)
+        )
+        return tuple(part for part in parts if isinstance(part, ExpertsConfig))
+
+    @property
     def has_experts(self) -> bool:
         """Whether the model is a mixture of experts."""
-        kinds = (ExpertsConfig, DenseAndExpertsConfig)
-        return any(isinstance(layer.feed_forward, kinds) for layer in self.layers)
+        return bool(self.experts)
 
     @property
     def embedded_size(self) -> int:

@@ -12,12 +12,14 @@ __all__ = (
 )
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from aiomlc.compiler import Backend, backend_of
 from aiomlc.config import PAGE_SIZE, EngineConfig, KVCacheType, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.models import DecoderConfig
+from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_limits, step_sizes
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
@@ -26,6 +28,9 @@ from aiomlc.runtime.native.recurrent_slots import slot_bytes
 from aiomlc.weights.plan import packed_file_bytes
 
 _UNBOUNDED = 1 << 62
+# Of the budget, for sequences, if idle experts have to leave the memory: the more it is, the more
+# experts are read from disk.
+_SEQUENCE_SHARE = 0.125
 _SIZES = (
     "max_num_sequence",
     "max_total_sequence_length",
@@ -50,6 +55,8 @@ class ModelMemory:
     slot_bytes: int = 0  #: Size of the recurrent states after some tokens; 0 without such layers.
     recorded_bytes_per_token: int = 0  #: Inputs of recurrent layers, kept to undo drafts.
     logits_per_row: int = 1  #: Copies of a row's logits that exist at once.
+    #: Of `weight_bytes`: experts that one token does not use, which may stay on disk.
+    idle_expert_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +103,15 @@ class MemoryPlan:
     def weight_bytes(self) -> int:
         """Bytes of the packed weights of all models."""
         return sum(model.weight_bytes for model in self.models)
+
+    @property
+    def idle_expert_bytes(self) -> int:
+        """Of `weight_bytes`: experts that one token does not use.
+
+        The system drops them from memory when it is short, and reads them from disk when a token
+        needs them.
+        """
+        return sum(model.idle_expert_bytes for model in self.models)
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -150,8 +166,13 @@ class MemoryPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether the total is within the budget."""
-        return self.total_bytes <= self.budget.nbytes
+        """Whether the total, without idle experts, is within the budget."""
+        return self.total_bytes - self.idle_expert_bytes <= self.budget.nbytes
+
+    @property
+    def drops_experts(self) -> bool:
+        """Whether the total fits only without idle experts, so that disk reads slow tokens down."""
+        return self.fits and self.total_bytes > self.budget.nbytes
 
     def complete(self, config: EngineConfig) -> EngineConfig:
         """Return a configuration whose sizes are replaced by the planned ones."""
@@ -179,6 +200,8 @@ class MemoryPlan:
         )
         max_recycling = self.limits.max_recycling_sequences
         yield "weights", self.weight_bytes, "mapped from the cache on disk"
+        if self.idle_expert_bytes:
+            yield "  idle experts", self.idle_expert_bytes, "of a token; dropped if memory is short"
         yield "KV cache", self.kv_cache_bytes, pages
         if self.recurrent_state_bytes:
             slots = f"{self.limits.num_slots:,} slots with their checkpoints"
@@ -187,7 +210,8 @@ class MemoryPlan:
         yield "  prefix cache", self.prefix_cache_bytes, f"at most, {sequences} sequences"
         yield "workspace", self.temporary_bytes, "estimated"
         yield "logits", self.logits_bytes, ""
-        yield "total", self.total_bytes, "" if self.fits else "MORE THAN THE BUDGET"
+        verdict = "more than the budget: experts are read from disk" if self.drops_experts else ""
+        yield "total", self.total_bytes, verdict if self.fits else "MORE THAN THE BUDGET"
         yield "budget", self.budget.nbytes, str(self.budget)
 
 
@@ -242,6 +266,9 @@ def plan_models(
 ) -> MemoryPlan:
     """Divide a budget among the models, of which the first is served. Does no I/O.
 
+    If it does not hold all experts of a mixture, sequences get a small part of it, and the experts
+    that are in use the rest.
+
     Raises:
         InsufficientMemoryError: If the budget does not hold the plan.
         BadRequestError: If sizes in `config` contradict each other.
@@ -273,9 +300,15 @@ def plan_models(
             is_speculative=is_speculative,
         )
 
+    left = budget.nbytes - fixed - PAGE_SIZE * kv_bytes
+    idle = sum(model.idle_expert_bytes for model in models)
     try:
-        return plan(max(0, budget.nbytes - fixed - PAGE_SIZE * kv_bytes))
+        return plan(max(0, left))
     except ModelLoadError as error:
+        with suppress(ModelLoadError):
+            if idle:
+                return plan(max(0, min(left + idle, int(_SEQUENCE_SHARE * budget.nbytes))))
+
         full_plan = plan(_UNBOUNDED)
         raise InsufficientMemoryError(f"{error}\n{full_plan}", plan=full_plan) from None
 
@@ -312,19 +345,27 @@ def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) ->
     extra = backend.token_bytes(config, facts.parameters, quantization, cache)
     shape = config.cache_shape
     heads = shape.num_layers * shape.num_kv_heads
+    packed = [p.stored_as(backend.layout_family) for p in facts.packed]
     return ModelMemory(
         name=directory.name,
         quantization=quantization.name,
         context_window=config.context_window_size,
         vocab_size=config.vocab_size,
         logits_per_row=2 if config.final_logit_softcapping else 1,
-        weight_bytes=packed_file_bytes(p.stored_as(backend.layout_family) for p in facts.packed),
+        weight_bytes=packed_file_bytes(packed),
+        idle_expert_bytes=_idle_expert_bytes(config, packed),
         kv_bytes_per_token=2 * heads * cache.row_bytes(shape.head_dim),
         slot_bytes=slot_bytes([mixer.state_size for mixer in config.recurrent]),
         recorded_bytes_per_token=4 * sum(mixer.input_size for mixer in config.recurrent),
         chunk_bytes_per_token=extra.chunk,
         step_bytes_per_token=extra.step,
     )
+
+
+def _idle_expert_bytes(config: DecoderConfig, packed: Sequence[PackedParameter]) -> int:
+    """Return the bytes of the experts that one token does not use."""
+    used = max((experts.per_token / experts.count for experts in config.experts), default=1.0)
+    return int((1 - used) * sum(p.nbytes for p in packed if p.num_experts))
 
 
 def _sizes_of(limits: ServingLimits) -> StepSizes:

@@ -117,6 +117,12 @@ async def open_native(
     models = [facts] if draft is None else [facts, draft]
     plan = await to_thread.run_sync(plan_engine, models, mode, config, device)
     _logger.log(logging.INFO if config.verbose else logging.DEBUG, "memory plan\n%s", plan)
+    if plan.drops_experts:
+        _logger.warning(
+            "%s needs %.1f GiB, and %.1f GiB are free: experts are read from disk when a token "
+            "needs them, which is slow unless tokens need the same ones",
+            *(facts.directory.name, plan.total_bytes / 2**30, plan.budget.nbytes / 2**30),
+        )
     prepared = await prepare_model(facts, device, config, report)
     prepared_draft: PreparedModel | None = None
     if draft is not None:

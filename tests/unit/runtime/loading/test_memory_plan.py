@@ -296,3 +296,31 @@ def test_no_size_that_is_given_is_lowered(
     assert pages * PAGE_SIZE >= given_sizes.pop("max_total_sequence_length", 0)
     assert got == given_sizes
     assert (draft_length or 0) < plan.step_token_budget
+
+
+# A mixture of 20 GiB, of which a token uses 2 GiB.
+MIXTURE = replace(LARGE, name="mixture", weight_bytes=20 * GIB, idle_expert_bytes=18 * GIB)
+
+
+def test_idle_experts_are_dropped_only_if_memory_is_short() -> None:
+    ample = plan_of("local", 64 * GIB, MIXTURE)
+    short = plan_of("local", 18 * GIB, MIXTURE)
+
+    assert ample.fits
+    assert not ample.drops_experts
+    assert "dropped if memory is short" in str(ample)
+    assert short.fits
+    assert short.drops_experts
+    assert "experts are read from disk" in str(short)
+    # Most of the memory is left to experts.
+    assert short.kv_cache_bytes <= 18 * GIB / 8
+    assert short.max_single_sequence_length == ample.max_single_sequence_length
+
+
+def test_what_every_token_uses_has_to_fit() -> None:
+    with pytest.raises(InsufficientMemoryError) as error:
+        plan_of("local", 2 * GIB, MIXTURE)
+
+    assert not error.value.plan.fits
+    with pytest.raises(InsufficientMemoryError):
+        plan_of("local", 18 * GIB, replace(MIXTURE, idle_expert_bytes=0))
