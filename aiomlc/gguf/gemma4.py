@@ -69,19 +69,20 @@ def gemma4_fields(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]
         raise metadata.error(key, "must be false for the last layer, which has full attention")
 
     heads = _by_kind(model, slides)
-    full = slides.index(False)
+    full = [layer for layer, is_sliding in enumerate(slides) if not is_sliding]
     head_dim = config["head_dim"]
+    sizes = {"head_dim": head_dim, "num_key_value_heads": heads[False]}
     sliding_dim = metadata.integer(model.key("attention.key_length_swa"), head_dim)
     _check_rope(model, head_dim, sliding_dim)
     theta = metadata.number(model.key("rope.freq_base_swa"), 10000.0)
     return {
         "layer_types": layer_types(slides),
         "head_dim": sliding_dim,
-        "global_head_dim": head_dim,
         "num_key_value_heads": heads.get(True, heads[False]),
-        "num_global_key_value_heads": heads[False],
-        # The other layers' heads are read only with it.
-        "attention_k_eq_v": f"blk.{full}.attn_v.weight" not in model.tensors,
+        "per_layer_config": {str(layer): sizes for layer in full},
+        "attention_k_eq_v": not any(
+            f"blk.{full[0]}.{name}.weight" in model.tensors for name in ("attn_v", "attn_qkv")
+        ),
         "rope_theta": None,
         "partial_rotary_factor": None,
         "rope_scaling": None,

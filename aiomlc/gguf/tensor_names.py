@@ -10,9 +10,10 @@ __all__ = ("TensorPiece", "expected_names", "tensor_pieces")
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aiomlc.errors import ModelLoadError
 from aiomlc.gguf.architectures import Architecture, find_architecture
@@ -144,9 +145,7 @@ class _Splitter:
 
     def __init__(self, model: GGUFModel) -> None:
         self._architecture: Architecture = find_architecture(model)
-        values = config_fields(model).values
-        heads, kv_heads = values["num_attention_heads"], values["num_key_value_heads"]
-        self._qkv_rows = [count * values["head_dim"] for count in (heads, kv_heads, kv_heads)]
+        self._fields: Mapping[str, Any] = config_fields(model).values
         self._names = _layer_names(self._architecture)
         self._model_names = _model_names(self._architecture)
 
@@ -172,18 +171,19 @@ class _Splitter:
             return
 
         layer, part, expert, kind = match.groups()
-        yield from self._layer_pieces(tensor, f"model.layers.{int(layer)}", part, expert, kind)
+        yield from self._layer_pieces(tensor, int(layer), part, expert, kind)
 
     def _layer_pieces(
-        self, tensor: TensorInfo, prefix: str, part: str, expert: str | None, kind: str
+        self, tensor: TensorInfo, layer: int, part: str, expert: str | None, kind: str
     ) -> Iterator[tuple[str, TensorPiece]]:
+        prefix = f"model.layers.{layer}"
         if expert is not None:  # Of older files, with one tensor per expert.
             name = _EXPERTS.get(part, part)
             yield f"{prefix}.mlp.experts.{int(expert)}.{name}.{kind}", _whole(tensor)
         elif part in _STACKED and _is_stack(tensor, kind):
             yield from _stacked_pieces(tensor, f"{prefix}.mlp.experts", _STACKED[part], kind)
         elif part == _QKV and part not in self._names:
-            yield from self._qkv_pieces(tensor, f"{prefix}.self_attn", kind)
+            yield from self._qkv_pieces(tensor, layer, kind)
         elif part == "ffn_gate_inp_shexp" and len(tensor.shape) == 1:
             name = f"{prefix}.{self._names[part]}.{kind}"
             yield name, TensorPiece(tensor, tensor.offset, (1, *tensor.shape))
@@ -191,14 +191,18 @@ class _Splitter:
             yield f"{prefix}.{self._names.get(part, part)}.{kind}", _whole(tensor)
 
     def _qkv_pieces(
-        self, tensor: TensorInfo, prefix: str, kind: str
+        self, tensor: TensorInfo, layer: int, kind: str
     ) -> Iterator[tuple[str, TensorPiece]]:
-        if tensor.shape[0] != sum(self._qkv_rows):
+        prefix = f"model.layers.{layer}.self_attn"
+        fields = {**self._fields, **self._fields.get("per_layer_config", {}).get(str(layer), {})}
+        counts = (fields["num_attention_heads"], *(fields["num_key_value_heads"],) * 2)
+        sizes = [count * fields["head_dim"] for count in counts]
+        if tensor.shape[0] != sum(sizes):
             yield f"{prefix}.qkv_proj.{kind}", _whole(tensor)
             return
 
         start = 0
-        for name, rows in zip("qkv", self._qkv_rows, strict=True):
+        for name, rows in zip("qkv", sizes, strict=True):
             yield f"{prefix}.{name}_proj.{kind}", _rows(tensor, start, rows)
             start += rows
 

@@ -130,6 +130,9 @@ def test_a_converted_file_has_the_logits_of_transformers(
     [
         ("llama_bias", ("--fuse-qkv",)),
         ("qwen2", ("--fuse-qkv",)),
+        ("gemma3n_text", ("--fuse-qkv",)),
+        ("gemma4_small", ("--fuse-qkv",)),
+        ("gemma4_text", ("--fuse-qkv",)),
         ("qwen3_next", ("--fuse-gate-up-exps", "--no-mtp")),
     ],
 )
