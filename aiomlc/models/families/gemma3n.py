@@ -6,7 +6,7 @@ Only the text decoder of a multimodal model is loaded: requests cannot contain i
 
 from __future__ import annotations
 
-__all__ = ("parse", "parse_text")
+__all__ = ("gemma3n_traits", "parse", "parse_text")
 
 import math
 from collections.abc import Mapping
@@ -60,27 +60,35 @@ def parse_text(fields: Fields) -> DecoderConfig:
     return _parse(fields, "gemma3n_text")
 
 
-def _parse(fields: Fields, model_type: str) -> DecoderConfig:
-    fields = fields.with_defaults(**_DEFAULTS)
-    fields.require_false("use_bidirectional_attention")
+def gemma3n_traits(fields: Fields) -> DecoderTraits:
+    """Return the traits that Gemma 3n and 4 share.
+
+    Raises:
+        ModelLoadError: If the config specifies a variant that is not supported.
+    """
     # Gemma 1 means the approximation by "gelu"; here transformers computes the exact function.
     fields.choice("hidden_activation", ("gelu_pytorch_tanh",), "gelu_pytorch_tanh")
-    count = fields.integer("num_hidden_layers")
-    widths, sparsities = _widths(fields, count), _sparsities(fields, count)
-    fields = fields.replaced(intermediate_size=widths[0])
-    ropes = {kind: _rope_fields(fields, kind) for kind in _THETAS}
     bias = fields.boolean("attention_bias", False)
-    traits = DecoderTraits(
+    return DecoderTraits(
         activation="gelu_tanh",
         norm_placement="sandwich",
         qk_norm="per_head",
         qkv_bias=bias,
         output_bias=bias,
     )
+
+
+def _parse(fields: Fields, model_type: str) -> DecoderConfig:
+    fields = fields.with_defaults(**_DEFAULTS)
+    fields.require_false("use_bidirectional_attention")
+    count = fields.integer("num_hidden_layers")
+    widths, sparsities = _widths(fields, count), _sparsities(fields, count)
+    fields = fields.replaced(intermediate_size=widths[0])
+    ropes = {kind: _rope_fields(fields, kind) for kind in _THETAS}
     rules = ConfigRules(
         tie_word_embeddings=True, hf_window="interleaved", full_attention_interval=_INTERVAL
     )
-    config = parse_decoder(ropes["full_attention"], model_type, traits, rules)
+    config = parse_decoder(ropes["full_attention"], model_type, gemma3n_traits(fields), rules)
     config = config.with_attention(scale=1.0, value_norm=True)
     slides = sliding_layers(fields, count, _INTERVAL)
     local = parse_rope(

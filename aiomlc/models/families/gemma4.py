@@ -16,7 +16,6 @@ from typing import Any, Final
 from aiomlc.models.config.decoder import (
     ConfigRules,
     DecoderConfig,
-    DecoderTraits,
     PerLayerEmbedding,
     parse_decoder,
 )
@@ -28,6 +27,7 @@ from aiomlc.models.config.layers import (
     MlpConfig,
 )
 from aiomlc.models.config.sliding_window import sliding_layers
+from aiomlc.models.families.gemma3n import gemma3n_traits
 from aiomlc.models.families.layer_types import shared_sources
 from aiomlc.models.families.moe_fields import parse_experts
 
@@ -96,8 +96,6 @@ def _parse(fields: Fields, model_type: str, defaults: Mapping[str, object]) -> D
         fields = fields.replaced(rope_parameters=defaults["rope_parameters"])
     # Images see all of their own tokens with "vision", and all tokens do with "all".
     fields.choice("use_bidirectional_attention", ("vision",), "vision")
-    # Gemma 1 means the approximation by "gelu"; here transformers computes the exact function.
-    fields.choice("hidden_activation", ("gelu_pytorch_tanh",), "gelu_pytorch_tanh")
     slides = sliding_layers(fields, fields.integer("num_hidden_layers"), _INTERVAL)
     slides[-1] = False  # As in transformers, whatever the config says.
     sizes = _head_sizes(fields, slides)
@@ -165,14 +163,6 @@ def _parse_kind(
 
     rope = settings.nested(kind)
     is_proportional = rope.string("rope_type", "default") == "proportional"
-    bias = fields.boolean("attention_bias", False)
-    traits = DecoderTraits(
-        activation="gelu_tanh",
-        norm_placement="sandwich",
-        qk_norm="per_head",
-        qkv_bias=bias,
-        output_bias=bias,
-    )
     rules = ConfigRules(
         tie_word_embeddings=True,
         hf_window="interleaved",
@@ -181,7 +171,7 @@ def _parse_kind(
     types = [kind] * fields.integer("num_hidden_layers")
     own = fields.replaced(layer_types=types, **sizes).narrowed("rope_parameters", kind)
     keys = kind == _FULL and fields.boolean("attention_k_eq_v", False)
-    return parse_decoder(own, model_type, traits, rules).with_attention(
+    return parse_decoder(own, model_type, gemma3n_traits(fields), rules).with_attention(
         scale=1.0, value_norm=True, values_are_keys=keys
     )
 
