@@ -37,7 +37,8 @@ class EngineConfig(dataclasses.make_dataclass("EngineConfig", _FIELDS)):  # type
             # A step of MLC LLM takes all prompts that fit its chunk.
             chunk = self.prefill_chunk_size or legacy.get("prefill_chunk_size")
             values["step_token_budget"] = chunk or _CHUNK
-        if mode == "local" and self.max_num_sequence is legacy.get("max_batch_size") is None:
+        sizes = (self.max_num_sequence, legacy.get("max_batch_size"))
+        if mode == "local" and sizes == (None, None):
             values["max_num_sequence"] = _LOCAL_SEQUENCES
 
         return aiomlc.EngineConfig(**values)
