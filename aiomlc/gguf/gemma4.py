@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from aiomlc.gguf.container import tensor_error
 from aiomlc.gguf.model import GGUFModel
+from aiomlc.gguf.rope import scaling_type
 from aiomlc.validation.json_values import safe_repr
 
 _HEADS: Final = "attention.head_count_kv"
@@ -139,7 +140,7 @@ def _check_rope(model: GGUFModel, head_dim: int, sliding_dim: int) -> None:
             problem = f"must be the size of a head ({size}), got {rotated}"
             raise metadata.error(model.key(suffix), problem)
 
-    if (kind := metadata.string(model.key(_SCALING), "none")) != "none":
+    if (kind := scaling_type(model)) != "none":
         problem = f"must be none, got {safe_repr(kind)}: scaling is not supported for this model"
         raise metadata.error(model.key(_SCALING), problem)
 

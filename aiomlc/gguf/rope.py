@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("rope_fields",)
+__all__ = ("rope_fields", "scaling_type")
 
 import math
 from typing import Any
@@ -67,6 +67,23 @@ def _partial_factor(model: GGUFModel, head_dim: int) -> float:
     return factor if int(head_dim * factor) == rotated else math.nextafter(factor, 1.0)
 
 
+def scaling_type(model: GGUFModel) -> str:
+    """Return how RoPE is scaled; as in llama.cpp, a factor without a type is linear.
+
+    Raises:
+        ModelLoadError: If a key is invalid.
+    """
+    is_scaled = any(model.key(suffix) in model.metadata for suffix in (_FACTOR, _OLD_LINEAR))
+    default = "linear" if is_scaled and _factor(model) not in (0.0, 1.0) else "none"
+    return model.metadata.string(model.key(_TYPE), default)
+
+
+def _factor(model: GGUFModel) -> float:
+    old = model.key(_OLD_LINEAR)
+    default = model.metadata.number(old) if old in model.metadata else None
+    return model.metadata.number(model.key(_FACTOR), default)
+
+
 def _scaling(model: GGUFModel, context: int) -> dict[str, Any] | None:
     metadata = model.metadata
     if (divisors := model.vector(_DIVISORS)) is not None:
@@ -82,15 +99,12 @@ def _scaling(model: GGUFModel, context: int) -> dict[str, Any] | None:
     if _LONG in model.tensors or _SHORT in model.tensors:
         return _longrope(model)
 
-    key = model.key(_TYPE)
-    linear = metadata.number(model.key(_OLD_LINEAR), 0.0)
-    kind = metadata.string(key, "linear" if linear > 0 else "none")
+    key, kind = model.key(_TYPE), scaling_type(model)
     match kind:
         case "none":
             return None
         case "linear":
-            factor = metadata.number(model.key(_FACTOR), linear or None)
-            return {"rope_type": "linear", "factor": factor}
+            return {"rope_type": "linear", "factor": _factor(model)}
         case "yarn":
             return _yarn(model)
         case "longrope":

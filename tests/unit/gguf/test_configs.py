@@ -163,6 +163,19 @@ def test_biases_of_queries_may_begin_after_delta_nets(tmp_path: Path, layer: int
     assert [mixer.qkv_bias for mixer in config.attention] == [layer is not None]
 
 
+@pytest.mark.parametrize("suffix", ["scaling.factor", "scale_linear"])
+@pytest.mark.parametrize("value", [0.0, 1.0, 4.0])
+def test_a_factor_without_a_type_scales_rope_linearly(
+    tmp_path: Path, suffix: str, value: float
+) -> None:
+    path = _write(tmp_path / "a.gguf", lambda w: w.add_float32(f"llama.rope.{suffix}", value))
+
+    config = read_description(path).config
+
+    assert isinstance(config, DecoderConfig)
+    assert rope_of(config).factor == (value or 1.0)
+
+
 @pytest.mark.parametrize(
     ("suffix", "factor"),
     [

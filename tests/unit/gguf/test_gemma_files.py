@@ -52,6 +52,10 @@ def test_gemma_3n_scales_rope_in_layers_without_windows(tmp_path: Path) -> None:
     [
         (_scale, "gemma4.rope.scaling.type must be none, got 'linear'"),
         (
+            lambda w: w.add_rope_scaling_factor(4.0),
+            "gemma4.rope.scaling.type must be none, got 'linear'",
+        ),
+        (
             lambda w: w.add_rope_dimension_count(8),
             r"gemma4.rope.dimension_count must be the size of a head \(32\), got 8",
         ),
