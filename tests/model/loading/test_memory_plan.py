@@ -105,16 +105,23 @@ def test_kv_cache_has_the_planned_pages(
 
 
 @pytest.mark.parametrize(
-    ("quantization", "kv_cache_dtype"),
-    [("q4f16_1", "auto"), ("q0f32", "auto"), ("q4f16_1", "int8"), ("q0f32", "float16")],
+    ("architecture", "quantization", "kv_cache_dtype"),
+    [
+        ("qwen3", "q4f16_1", "auto"),
+        ("qwen3", "q0f32", "auto"),
+        ("qwen3", "q4f16_1", "int8"),
+        ("qwen3", "q0f32", "float16"),
+        ("gemma4_text", "q4f16_1", "int8"),  # Its layers have unequal heads.
+        ("gemma4_small", "q4f16_1", "auto"),  # Some layers also share their keys.
+    ],
 )
 def test_kv_cache_has_the_planned_size(
-    tiny_directory: Directory, quantization: str, kv_cache_dtype: str
+    tiny_directory: Directory, architecture: str, quantization: str, kv_cache_dtype: str
 ) -> None:
     tokens = [16, 2**18, 2**23]  # The first load includes the libraries.
     result = subprocess.run(
         [
-            *(sys.executable, "-c", _MEASURE_PROGRAM, tiny_directory("qwen3"), quantization),
+            *(sys.executable, "-c", _MEASURE_PROGRAM, tiny_directory(architecture), quantization),
             *(kv_cache_dtype, *map(str, tokens)),
         ],
         env={**os.environ, **_PLAIN_MALLOC},
