@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.shards import is_gguf
 from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.encoder import EncoderConfig
+from aiomlc.runtime.embedding.pooling import read_sentence_config
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.text_files import TextFiles
 from aiomlc.sampling_params import MODEL_DEFAULTS
@@ -26,23 +28,28 @@ def summarize_model(directory: ModelDirectory) -> dict[str, Any]:
     """Return the properties of a model as JSON values, from its small files.
 
     `tools` and `reasoning` are the names of the formats of calls, and whether the model reasons;
-    None of a property means that the model has none, or that its files do not say.
+    `dimensions` and `pooling` are those of an encoder's embeddings. None of a property means that
+    the model has none, or that its files do not say.
 
     Raises:
         ModelLoadError: If a file is missing or invalid.
     """
     facts = ModelFacts(directory)
     config = facts.config
-    text = _text_properties(facts, config) if config.kind == "decoder" else {}
+    more = (
+        _text_properties(facts, config)
+        if config.kind == "decoder"
+        else _vector_properties(directory, config)
+    )
     sizes = [math.prod(each.shape) for each in facts.parameters if each.kind != "order"]
     return {
         "name": directory.name,
         "path": str(directory.path),
-        "model_type": config.model_type if text else "encoder",
+        "model_type": "encoder" if facts.is_encoder else config.model_type,
         "num_parameters": sum(sizes),
         "quantization": facts.quantization.name,
         "license": _license(directory),
-        **text,
+        **more,
     }
 
 
@@ -55,12 +62,14 @@ def format_summary(summary: dict[str, Any]) -> str:
         "parameters": f"{summary['num_parameters']:,}",
         "quantization": summary["quantization"],
         "license": summary["license"] or "not stated",
+        "context": f"{summary['context_length']:,} tokens at most",
+        "vocabulary": f"{summary['vocab_size']:,} tokens",
     }
-    if "context_length" in summary:
+    if "dimensions" in summary:
+        lines |= {"dimensions": f"{summary['dimensions']:,}", "pooling": summary["pooling"]}
+    else:
         defaults = [f"{name} {value:g}" for name, value in summary["sampling_defaults"].items()]
         lines |= {
-            "context": f"{summary['context_length']:,} tokens at most",
-            "vocabulary": f"{summary['vocab_size']:,} tokens",
             "template": "none" if summary["chat_template"] is None else "yes; --template prints it",
             "tools": summary["tools"] or "none",
             "reasoning": "yes" if summary["reasoning"] else "no",
@@ -80,6 +89,17 @@ def _text_properties(facts: ModelFacts, config: DecoderConfig) -> dict[str, Any]
         "tools": "harmony" if channels else None if tools is None else tools.name,
         "reasoning": reasoning is not None or channels is not None,
         "sampling_defaults": {name: value for name, value in defaults.items() if value is not None},
+    }
+
+
+def _vector_properties(directory: ModelDirectory, config: EncoderConfig) -> dict[str, Any]:
+    sentence = read_sentence_config(directory.files)
+    longest = config.num_positions
+    return {
+        "context_length": min(sentence.max_tokens or longest, longest),
+        "vocab_size": config.vocab_size,
+        "dimensions": config.hidden_size,
+        "pooling": sentence.pooling,
     }
 
 

@@ -24,6 +24,7 @@ from aiomlc.cli.terminal.screen import Screen
 from aiomlc.cli.terminal.tables import fit_table
 from aiomlc.config import BUNDLED_MODEL
 from aiomlc.testing import FakeCore, fake_loader
+from tests.model.tiny_encoder import write_encoder
 from tests.unit.cli.scene import FakeTerminal
 
 
@@ -197,6 +198,18 @@ def test_a_model_is_shown_from_its_files(tmp_path: Path) -> None:
     assert re.search(r"^defaults +temperature 0.3, top_p 0.95", text, re.M)
     assert values["context_length"] == 2048
     assert values["chat_template"] == template.removesuffix("\n")
+
+
+def test_an_encoder_is_shown_with_the_sizes_of_inputs_and_vectors(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "encoder")
+
+    text = CliRunner().invoke(app, ["show", str(encoder)]).stdout
+    values = json.loads(CliRunner().invoke(app, ["show", str(encoder), "--json"]).stdout)
+
+    assert re.search(r"^type +encoder$", text, re.M)
+    assert re.search(r"^context +32 tokens at most$", text, re.M)
+    assert re.search(r"^dimensions +48$", text, re.M)
+    assert (values["dimensions"], values["pooling"]) == (48, "mean")
 
 
 def test_a_model_load_error_is_one_line_and_exit_code_1(
