@@ -4,15 +4,16 @@
 
 ENCODER is a model for embeddings (BERT), such as HF://sentence-transformers/all-MiniLM-L6-v2. With
 --model MODEL another model than the bundled one reads the passages; with --passages NUMBER it gets
-another number of them than one. The passages are the paragraphs of all *.txt and *.md files. The
-index is one NumPy array of vectors of length 1, so that its product with the vector of the question
-gives the cosine similarities.
+another number of them than one. The passages are the paragraphs of all *.txt and *.md files, each
+with the heading above it and without blocks of code. The index is one NumPy array of vectors of
+length 1, so that its product with the vector of the question gives the cosine similarities.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from numpy.typing import NDArray
 from aiomlc import AsyncMLCEngine
 
 BATCH_SIZE = 64
+CODE_BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"\s*#+ +([^\n]*)(.*)", re.DOTALL)
 PROMPT = "Answer from these passages:\n\n{passages}\n\nQuestion: {question}"
 
 
@@ -55,9 +58,18 @@ def read_passages(folder: Path) -> list[Passage]:
     return [
         Passage(path, text)
         for path in paths
-        for paragraph in path.read_text(encoding="utf-8", errors="replace").split("\n\n")
-        if (text := " ".join(paragraph.split()))
+        for text in split_paragraphs(path.read_text(encoding="utf-8", errors="replace"))
     ]
+
+
+def split_paragraphs(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a text of Markdown, each with its heading, but no blocks of code."""
+    heading = ""
+    for paragraph in CODE_BLOCK.sub("", text).split("\n\n"):
+        if match := HEADING.match(paragraph):
+            heading, paragraph = f"{match[1]}: ", match[2]
+        if words := " ".join(paragraph.split()):
+            yield heading + words
 
 
 async def embed(encoder: AsyncMLCEngine, texts: Sequence[str]) -> NDArray[np.float32]:

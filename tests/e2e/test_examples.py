@@ -66,7 +66,7 @@ def test_rag_finds_the_passage_that_is_asked_for(tmp_path: Path) -> None:
     """A random encoder knows equal texts only, so the question is a passage."""
     encoder = write_encoder(tmp_path / "encoder")
     (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "sums.md").write_text("# Sums\n\nWhat is 12 plus 30?\n")
+    (tmp_path / "notes" / "sums.md").write_text("What is 12 plus 30?\n")
     (tmp_path / "notes" / "names.txt").write_text("My name is Ada.\n\nBread needs flour.\n")
 
     result = run_program(

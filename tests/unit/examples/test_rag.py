@@ -17,7 +17,8 @@ pytestmark = pytest.mark.timeout(30)
 def test_passages_are_the_paragraphs_of_text_files(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "b.txt").write_text("One\nline.\n\n\n\n  Two. \n", encoding="utf-8")
-    (tmp_path / "sub" / "c.md").write_bytes(b"# Three \xff")
+    text = b"## Three\n\n```sh\nls\n\nls\n```\n\nFour\xff\n\n# Five\n\n# Six\n7\n8\n"
+    (tmp_path / "sub" / "c.md").write_bytes(text)
     (tmp_path / "a.py").write_text("print()", encoding="utf-8")
 
     passages = read_passages(tmp_path)
@@ -25,7 +26,8 @@ def test_passages_are_the_paragraphs_of_text_files(tmp_path: Path) -> None:
     assert [(passage.path.name, passage.text) for passage in passages] == [
         ("b.txt", "One line."),
         ("b.txt", "Two."),
-        ("c.md", "# Three \ufffd"),
+        ("c.md", "Three: Four\ufffd"),
+        ("c.md", "Six: 7 8"),
     ]
 
 
