@@ -17,6 +17,9 @@ _PICKLED = (
     "PyTorch's pickled weights are not supported: convert them with "
     "save_pretrained(directory, safe_serialization=True) of transformers"
 )
+_NO_CONFIG = (
+    "MLC's weights need mlc-chat-config.json, which is missing: `aiomlc gen-config` writes it"
+)
 _UNSUPPORTED: Final = {
     "adapter_config.json": _ADAPTER,
     "pytorch_model*.bin": _PICKLED,
@@ -24,6 +27,8 @@ _UNSUPPORTED: Final = {
     "*.pt": _PICKLED,
     "*.pkl": _PICKLED,
     "*.ckpt": _PICKLED,
+    "tensor-cache.json": _NO_CONFIG,
+    "ndarray-cache.json": _NO_CONFIG,
     "params_shard_*.bin": "MLC's shards need their index, tensor-cache.json, which is missing",
     "*.bin": _PICKLED,
     "*.onnx": "ONNX is not supported: pass the Hugging Face model that it was made from",

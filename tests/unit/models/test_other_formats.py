@@ -16,12 +16,14 @@ from aiomlc.models import read_description
     [
         ("adapter_config.json", "LoRA adapters are not supported"),
         ("pytorch_model-00001-of-00002.bin", "PyTorch's pickled weights are not supported"),
+        ("tensor-cache.json", "mlc-chat-config.json, which is missing: `aiomlc gen-config` writes"),
     ],
 )
 def test_a_directory_of_another_format_is_explained(
     tmp_path: Path, name: str, problem: str
 ) -> None:
     (tmp_path / name).touch()
+    (tmp_path / "params_shard_0.bin").touch()
 
     with pytest.raises(ModelNotFoundError, match=problem):
         read_description(tmp_path)
