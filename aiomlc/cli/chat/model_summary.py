@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.shards import is_gguf
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.config.encoder import EncoderConfig
+from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig
 from aiomlc.runtime.embedding.pooling import read_sentence_config
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.text_files import TextFiles
@@ -28,8 +28,9 @@ def summarize_model(directory: ModelDirectory) -> dict[str, Any]:
     """Return the properties of a model as JSON values, from its small files.
 
     `tools` and `reasoning` are the names of the formats of calls, and whether the model reasons;
-    `dimensions` and `pooling` are those of an encoder's embeddings. None of a property means that
-    the model has none, or that its files do not say.
+    `dimensions` and `pooling` are those of an encoder's embeddings, `labels` is the number of
+    labels of a classifier. None of a property means that the model has none, or that its files do
+    not say.
 
     Raises:
         ModelLoadError: If a file is missing or invalid.
@@ -65,7 +66,9 @@ def format_summary(summary: dict[str, Any]) -> str:
         "context": f"{summary['context_length']:,} tokens at most",
         "vocabulary": f"{summary['vocab_size']:,} tokens",
     }
-    if "dimensions" in summary:
+    if "labels" in summary:
+        lines["labels"] = f"{summary['labels']:,}"
+    elif "dimensions" in summary:
         lines |= {"dimensions": f"{summary['dimensions']:,}", "pooling": summary["pooling"]}
     else:
         defaults = [f"{name} {value:g}" for name, value in summary["sampling_defaults"].items()]
@@ -92,15 +95,20 @@ def _text_properties(facts: ModelFacts, config: DecoderConfig) -> dict[str, Any]
     }
 
 
-def _vector_properties(directory: ModelDirectory, config: EncoderConfig) -> dict[str, Any]:
+def _vector_properties(
+    directory: ModelDirectory, config: EncoderConfig | BlockEncoderConfig
+) -> dict[str, Any]:
     sentence = read_sentence_config(directory.files)
-    longest = config.num_positions
-    return {
+    longest = config.max_tokens
+    shared = {
         "context_length": min(sentence.max_tokens or longest, longest),
         "vocab_size": config.vocab_size,
-        "dimensions": config.hidden_size,
-        "pooling": sentence.pooling,
     }
+    if config.classifier is not None:
+        return shared | {"labels": config.classifier.num_labels}
+
+    dimensions = len(sentence.dense[-1].weight) if sentence.dense else config.hidden_size
+    return shared | {"dimensions": dimensions, "pooling": sentence.pooling}
 
 
 def _license(directory: ModelDirectory) -> str | None:
