@@ -130,7 +130,7 @@ class DecoderLayers(Module):
 
     def __init__(self, config: DecoderConfig, kv_dtype: str) -> None:
         super().__init__()
-        self.hidden_size = config.hidden_size
+        self.hidden_size: int = config.hidden_size
         self.embed_tokens: Embedding = Embedding(config.vocab_size, config.hidden_size)
         self.per_layer: PerLayerEmbedding | None = config.per_layer_embedding
         if self.per_layer is not None:

@@ -165,9 +165,9 @@ class QKVNorm(Module):
 
     def __init__(self, plan: AttentionConfig, *, eps: float, out_dtype: str) -> None:
         super().__init__()
-        self.num_q_heads = plan.num_heads
-        self.num_kv_heads = plan.num_kv_heads
-        self.values_are_keys = plan.values_are_keys
+        self.num_q_heads: int = plan.num_heads
+        self.num_kv_heads: int = plan.num_kv_heads
+        self.values_are_keys: bool = plan.values_are_keys
         self.eps = eps
         self.out_dtype = out_dtype
 

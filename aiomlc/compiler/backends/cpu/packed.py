@@ -21,7 +21,12 @@ class CpuPackedAttention(Module):
         plan = layer.plan
         self.plan = plan
         seen = plan.window and plan.window - 1
-        self.heads = (plan.num_heads, plan.num_kv_heads, seen, int(layer.is_causal))
+        self.heads: tuple[int, int, int, int] = (
+            plan.num_heads,
+            plan.num_kv_heads,
+            seen,
+            int(layer.is_causal),
+        )
 
     def forward(
         self, qkv: nn.Tensor, tokens: PackedTokens, sink_scores: nn.Tensor | None = None
@@ -48,7 +53,7 @@ class CpuPickRows(Module):
 
     def __init__(self, layer: PickRows) -> None:
         super().__init__()
-        self.kernel = f"{layer.end}_rows"
+        self.kernel: str = f"{layer.end}_rows"
 
     def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
         return call_kernel(self.kernel, [x, lengths], (lengths.shape[0], x.shape[1]), "float32")
