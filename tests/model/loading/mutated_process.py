@@ -35,14 +35,14 @@ CPU_SECONDS = 600
 
 def answer(directory: Path, base: str) -> list[object]:
     """Return what a model generates or embeds; every way to read its files is used."""
-    config = EngineConfig(num_threads=1, max_total_sequence_length=256)
     if base == "encoder":
-        with MLCEngine(directory, engine_config=config) as engine:
+        with MLCEngine(directory, engine_config=EngineConfig(num_threads=1)) as engine:
             vectors = engine.embeddings.create(input=["ab", "hello"]).data
         answers = [[round(float(x), 5) for x in vector.embedding] for vector in vectors]
         assert all(math.isfinite(x) for numbers in answers for x in numbers), "not finite"
         return [*answers]
 
+    config = EngineConfig(num_threads=1, max_total_sequence_length=256)
     plan_memory(directory, engine_config=config)
     messages = [{"role": "user", "content": "Hello"}]
     with MLCEngine(directory, engine_config=config) as engine:
