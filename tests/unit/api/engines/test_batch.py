@@ -183,7 +183,7 @@ async def test_requests_wait_for_a_full_queue() -> None:
 
 
 async def test_a_request_that_no_queue_has_room_for_fails_alone() -> None:
-    core = FakeCore(["Hi!"], max_live=2)
+    core = FakeCore(["Hi!"], max_live=0)
     async with (
         AsyncMLCEngine(loader=fake_loader(core)) as engine,
         engine.generate_many(["a", "b"], n=3) as results,
