@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from anyio import create_task_group
 
 from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig, convert_weights
 from tests.model.conftest import OpenTiny
+from tests.model.families.engine_features import (
+    FEATURES,
+    check_output_of_each_alone,
+    mixed_requests,
+)
 from tests.model.families.test_logits import check_float32, logits_of
 from tests.model.families.test_quantized_models import open_model
 from tests.model.make_reference import PROMPT, live_model
@@ -114,53 +117,16 @@ async def test_the_conversion_to_mlc_is_refused(tmp_path: Path) -> None:
         await convert_weights(directory, tmp_path / "out", quantization="q4f16_1")
 
 
-PROMPTS = [("The fox and the crow. " * 6)[: 20 * i] for i in range(1, 7)]
-
-
-def _requests() -> list[dict[str, Any]]:
-    options: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.1, "seed": 5}]
-    # Choices begin together, so that a small cache preempts them however slow the event loop is.
-    choices = {"n": 8, "temperature": 1.1, "seed": 3, "ignore_eos": True}
-    return [
-        {"messages": [{"role": "user", "content": text}], "max_tokens": 80} | option
-        for text, option in [*product(PROMPTS, options), (PROMPTS[0], choices)]
-    ]
-
-
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"step_token_budget": 7, "max_num_sequence": 4},
-        {"max_total_sequence_length": 512, "prefix_cache_mode": "disable"},
-        {"kv_cache_dtype": "int8", "max_total_sequence_length": 512},
-    ],
-    ids=["batched", "small steps", "preempted", "int8 cache"],
-)
+@FEATURES
 async def test_engine_features_do_not_change_the_output(
     model_cache: Path, tiny_directory: Callable[[str], Path], name: str, options: dict[str, Any]
 ) -> None:
-    requests = _requests()
-    together: list[list[str | None]] = [[] for _ in requests]
-
     def open_engine(**more: Any) -> AsyncMLCEngine:  # noqa: ANN401
         config = EngineConfig(quantization="q4f16_1", num_threads=2, **more)
         return AsyncMLCEngine(tiny_directory(name), engine_config=config)
 
-    async def fetch(engine: AsyncMLCEngine, index: int) -> None:
-        response = await engine.chat.completions.create(**requests[index])
-        together[index] = [choice.message.content for choice in response.choices]
+    requests = mixed_requests(80, with_choices=True)
+    statistics = await check_output_of_each_alone(open_engine, requests, options)
 
-    only = {"kv_cache_dtype": options.get("kv_cache_dtype", "auto")}
-    async with open_engine(prefix_cache_mode="disable", max_num_sequence=1, **only) as engine:
-        alone = [await engine.chat.completions.create(**request) for request in requests]
-    async with open_engine(**options) as engine:
-        async with create_task_group() as tasks:
-            for index in range(len(requests)):
-                tasks.start_soon(fetch, engine, index)
-        statistics = engine.statistics()
-
-    assert together == [[choice.message.content for choice in one.choices] for one in alone]
     assert (statistics.preemptions > 0) == ("max_total_sequence_length" in options)
-    assert statistics.free_pages == statistics.total_pages

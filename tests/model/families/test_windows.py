@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 import numpy as np
 import pytest
-from anyio import create_task_group
 from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig
@@ -18,6 +17,7 @@ from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from tests.model.families.engine_features import check_output_of_each_alone, mixed_requests
 from tests.model.tiny_models import TINY_CONFIGS, write_model
 
 Logits = NDArray[np.float32]
@@ -112,19 +112,6 @@ def test_sinks_without_a_window_are_rejected(open_mistral: Open, size: int | Non
 
 # ---- The engine ----
 
-# Prompts of 30 to 130 tokens with a common prefix and repetitions, so that drafts are accepted.
-PROMPTS = [("The fox and the crow. " * 6)[: 20 * i] for i in range(1, 7)]
-
-
-def _requests() -> list[dict[str, Any]]:
-    options: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.1, "seed": 5}]
-    requests = [
-        {"messages": [{"role": "user", "content": text}], "max_tokens": 60} | option
-        for text in PROMPTS
-        for option in options
-    ]
-    return requests + requests
-
 
 @pytest.mark.parametrize(
     "options",
@@ -138,27 +125,13 @@ def _requests() -> list[dict[str, Any]]:
 async def test_engine_features_do_not_change_the_output_of_a_windowed_model(
     model_cache: Path, tiny_directory: Callable[[str], Path], options: dict[str, Any]
 ) -> None:
-    requests = _requests()
-    together: list[str | None] = [None] * len(requests)
-
     def open_engine(**more: Any) -> AsyncMLCEngine:  # noqa: ANN401
         config = EngineConfig(quantization="q4f16_1", num_threads=2, attention_sink_size=3, **more)
         return AsyncMLCEngine(tiny_directory("mistral_window"), engine_config=config)
 
-    async def fetch(engine: AsyncMLCEngine, index: int) -> None:
-        response = await engine.chat.completions.create(**requests[index])
-        together[index] = response.choices[0].message.content
+    requests = mixed_requests(60)
+    statistics = await check_output_of_each_alone(open_engine, requests + requests, options)
 
-    async with open_engine(prefix_cache_mode="disable", max_num_sequence=1) as engine:
-        alone = [await engine.chat.completions.create(**request) for request in requests]
-    async with open_engine(**options) as engine:
-        async with create_task_group() as tasks:
-            for index in range(len(requests)):
-                tasks.start_soon(fetch, engine, index)
-        statistics = engine.statistics()
-
-    assert together == [response.choices[0].message.content for response in alone]
     assert statistics.prefix_cache_hits > 0
     if "speculative_mode" in options:  # Some drafts are accepted, others are rejected.
         assert statistics.draft_tokens > statistics.accepted_tokens > 0
-    assert statistics.free_pages == statistics.total_pages
