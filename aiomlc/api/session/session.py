@@ -29,9 +29,11 @@ from aiomlc.runtime.engine.engine_task import EngineTask
 from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.grammar.grammar import Grammar
+from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+from aiomlc.runtime.vision.vision_model import VisionModel
 from aiomlc.validation.arguments import outside_vocabulary
 from aiomlc.validation.json_values import short_repr
 
@@ -56,6 +58,23 @@ class ModelSession:
     def task(self) -> EngineTask:
         """The task of the engine."""
         return self.engine.task
+
+    @property
+    def vision(self) -> VisionModel:
+        """The part of the model that reads images.
+
+        Raises:
+            BadRequestError: If there is none.
+        """
+        vision = self.model.vision
+        if vision is None:
+            raise BadRequestError(
+                f"messages: the model {self.model.model_name} does not read images; open one that "
+                "does, or send text only",
+                param="messages",
+            )
+
+        return vision
 
     async def encode(
         self, prompt: str, method: Callable[[Tokenizer, str], list[int]] = Tokenizer.encode
@@ -116,6 +135,7 @@ class ModelSession:
         self,
         prompt: str,
         *,
+        images: Sequence[ImageData] = (),
         add_special_tokens: bool | None = None,
         split_special_tokens: bool | None = None,
     ) -> Prompt:
@@ -123,14 +143,33 @@ class ModelSession:
 
         Special tokens are only added if this is requested: the template writes those of a chat. If
         they are split, the messages of the chat were marked (`Tokenizer.mark_special_tokens`).
+
+        Args:
+            prompt: The rendered chat, with a placeholder for each image.
+            images: The images, in the order of their placeholders.
+            add_special_tokens: Whether the tokenizer's special tokens are added.
+            split_special_tokens: Whether the names of special tokens in messages are plain text;
+                None means what the engine does.
+
+        Raises:
+            BadRequestError: If the model does not read images, or the number of placeholders is
+                not that of the images.
+            PromptTooLongError: If the prompt cannot fit the context window because of its size.
         """
         template = self.model.chat_template
-        prefix = template.system_prefix_token_ids if template is not None else None
+        prefix = (template.system_prefix_token_ids if template is not None else None) or ()
         method = (
             Tokenizer.encode_marked if self.model.splits(split_special_tokens) else Tokenizer.encode
         )
-        ids = self.model.as_text(await self.encode(prompt, method), bool(add_special_tokens))
-        return Prompt([*(prefix or ()), *ids])
+
+        async def encode(text: str) -> list[int]:
+            ids = self.model.as_text(await self.encode(text, method), bool(add_special_tokens))
+            return [*prefix, *ids]
+
+        if not images:
+            return Prompt(await encode(prompt))
+
+        return await self.vision.prompt(prompt, images, encode)
 
     async def compile(self, grammar: Grammar | None, param: str, num_choices: int) -> object:
         """Return the compiled grammar, or None if `grammar` is None.

@@ -15,6 +15,7 @@ from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 from aiomlc.runtime.output_formats.tool_format import ToolFormat
 from aiomlc.runtime.templates.prompt_template import PromptTemplate
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+from aiomlc.runtime.vision.vision_model import VisionModel
 from aiomlc.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class LoadedModel:
     #: Of a model that writes messages in channels, in place of the two formats above.
     channel_format: ChannelFormat | None = None
     grammars: GrammarCache | None = None  #: None if output cannot be constrained.
+    vision: VisionModel | None = None  #: None if it does not read images.
     memory_plan: MemoryPlan | None = None  #: None for the mock model.
     prefix_transfers: PrefixTransfers | None = None  #: None for the mock model.
     #: Whether this is `mock://echo`, which repeats its prompt whatever the request asks for. The

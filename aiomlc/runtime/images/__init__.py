@@ -1,0 +1,1 @@
+"""Images of requests: where they may come from, and their bounded decoding."""
