@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ("Encoder", "EncoderInput", "NativeEncoder")
 
-import array
 from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, final
@@ -73,15 +72,18 @@ class NativeEncoder:
             float32 array `[tokens of all inputs, hidden]`, of a classifier `[inputs, labels]`. The
             rows of an input do not depend on the other inputs, bit for bit.
         """
+        import tvm_ffi
+
         first = self._first_position
         positions = chain.from_iterable(range(first, first + len(each.ids)) for each in inputs)
-        arrays = [
+        arrays = (
             chain.from_iterable(each.ids for each in inputs),
             positions,
             chain.from_iterable(map(self._types, inputs)),
             (len(each.ids) for each in inputs),
-        ]
-        outputs = self._forward(self._handle, *(array.array("i", a).tobytes() for a in arrays))
+        )
+        tensors = [tvm_ffi.from_dlpack(np.fromiter(a, np.int32)) for a in arrays]
+        outputs = self._forward(self._handle, tensors)
         rows: Any = np.from_dlpack(outputs)
         return cast("NDArray[np.float32]", rows)
 

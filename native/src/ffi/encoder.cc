@@ -8,10 +8,8 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
-#include <algorithm>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "model/tvm_encoder.h"
 
@@ -41,18 +39,8 @@ EncoderRef OpenEncoder(const ffi::Module& library, const ffi::Array<ffi::Tensor>
   return EncoderRef(std::make_unique<TvmEncoder>(library, params, num_threads));
 }
 
-/*! \brief Convert int32 values in native byte order. */
-std::vector<int32_t> ToIntegers(const ffi::Bytes& bytes) {
-  std::vector<int32_t> values(bytes.size() / sizeof(int32_t));
-  std::copy_n(bytes.data(), values.size() * sizeof(int32_t),
-              reinterpret_cast<char*>(values.data()));
-  return values;
-}
-
-ffi::Tensor Forward(const EncoderRef& encoder, const ffi::Bytes& ids, const ffi::Bytes& positions,
-                    const ffi::Bytes& types, const ffi::Bytes& lengths) {
-  const EncoderTokens tokens{ToIntegers(ids), ToIntegers(positions), ToIntegers(types)};
-  return encoder->encoder->Forward(tokens, ToIntegers(lengths));
+ffi::Tensor Forward(const EncoderRef& encoder, const ffi::Array<ffi::Tensor>& inputs) {
+  return encoder->encoder->Forward(inputs);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

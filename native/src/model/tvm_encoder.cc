@@ -1,6 +1,8 @@
 #include "model/tvm_encoder.h"
 
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "model/virtual_machine.h"
 
@@ -14,12 +16,15 @@ TvmEncoder::TvmEncoder(const ffi::Module& library, ffi::Array<ffi::Tensor> param
       vm_(StartVirtualMachine(library)),
       encode_(RequireFunction(vm_, "encode")) {}
 
-ffi::Tensor TvmEncoder::Forward(const EncoderTokens& tokens, const std::vector<int32_t>& lengths) {
+ffi::Tensor TvmEncoder::Forward(const ffi::Array<ffi::Tensor>& inputs) {
   const std::lock_guard lock(mutex_);
   ThreadPool::Scope scope(pool_);
-  return encode_(HostTensor(tokens.ids), HostTensor(tokens.positions), HostTensor(tokens.types),
-                 HostTensor(lengths), params_)
-      .cast<ffi::Tensor>();
+  const std::vector<ffi::Tensor> tensors(inputs.begin(), inputs.end());
+  std::vector<ffi::AnyView> arguments(tensors.begin(), tensors.end());
+  arguments.emplace_back(params_);
+  ffi::Any result;
+  encode_.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+  return result.cast<ffi::Tensor>();
 }
 
 }  // namespace aiomlc

@@ -8,20 +8,11 @@
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/tvm_ffi.h>
 
-#include <cstdint>
 #include <mutex>
-#include <vector>
 
 #include "platform/thread_pool.h"
 
 namespace aiomlc {
-
-/*! \brief The tokens of all inputs, one after the other. */
-struct EncoderTokens {
-  std::vector<int32_t> ids;
-  std::vector<int32_t> positions;  //!< Rows of the table of positions, or RoPE's positions.
-  std::vector<int32_t> types;
-};
 
 /*! \brief Runs a compiled encoder in TVM's virtual machine. Thread-safe: calls are serialized. */
 class TvmEncoder final {
@@ -36,11 +27,11 @@ class TvmEncoder final {
 
   /*!
    * \brief Encode concatenated inputs without padding.
-   * \param tokens The id, position and type of each token of all inputs.
-   * \param lengths The number of tokens of each input, at least 1.
+   * \param inputs The arguments of the library's function, in its order. The inputs of texts are
+   * the ids, positions and types of all tokens, and the number of tokens of each text.
    * \return float32, a row for each token, or for each input if the library pools.
    */
-  tvm::ffi::Tensor Forward(const EncoderTokens& tokens, const std::vector<int32_t>& lengths);
+  tvm::ffi::Tensor Forward(const tvm::ffi::Array<tvm::ffi::Tensor>& inputs);
 
  private:
   std::mutex mutex_;

@@ -204,6 +204,16 @@ void CallScaleBy(TensorView x, TensorView factor, TensorView out) {
         x.numel(), args.Data<float>(out, "out"));
 }
 
+void CallScaleColumns(TensorView x, TensorView factors, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.scale_columns");
+  const RowShape shape = RowsOf(args, x, "x");
+  RequireRows(args, out, "out", shape);
+  args.RequireShape(factors, "factors", {shape.size});
+  ScaleColumns(ThreadPool::Current(), args.Data<float>(x, "x"),
+               args.Data<float>(factors, "factors"), shape.rows, shape.size,
+               args.Data<float>(out, "out"));
+}
+
 void CallSoftCap(TensorView x, double cap, TensorView out) {
   const TensorArguments args("aiomlc.cpu.soft_cap");
   RequireRows(args, out, "out", RowsOf(args, x, "x"));
@@ -357,6 +367,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   DefineLayerNorms();
   DefineActivation("aiomlc.cpu.gelu", Gelu);
   DefineActivation("aiomlc.cpu.gelu_tanh", GeluTanh);
+  DefineActivation("aiomlc.cpu.quick_gelu", QuickGelu);
   DefineActivation("aiomlc.cpu.relu_square", SquaredRelu);
   DefineGatedMul("aiomlc.cpu.silu_mul", Activation::kSilu);
   DefineGatedMul("aiomlc.cpu.gelu_mul", Activation::kGelu);
@@ -372,6 +383,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.add", CallAdd)
       .def("aiomlc.cpu.scale", CallScale)
       .def("aiomlc.cpu.scale_by", CallScaleBy)
+      .def("aiomlc.cpu.scale_columns", CallScaleColumns)
       .def("aiomlc.cpu.soft_cap", CallSoftCap)
       .def("aiomlc.cpu.qk_norm", CallQkNorm)
       .def("aiomlc.cpu.qkv_norm", CallQkvNorm)

@@ -195,6 +195,10 @@ void GeluTanh(ThreadPool& pool, const float* x, int64_t size, float* out) {
   Activate(pool, ActiveRowKernels().gelu_tanh, x, size, out);
 }
 
+void QuickGelu(ThreadPool& pool, const float* x, int64_t size, float* out) {
+  Activate(pool, ActiveRowKernels().quick_gelu, x, size, out);
+}
+
 void SquaredRelu(ThreadPool& pool, const float* x, int64_t size, float* out) {
   ForParts(pool, size, 1, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -213,6 +217,15 @@ void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* 
 void Scale(ThreadPool& pool, const float* x, float factor, int64_t size, float* out) {
   ForParts(pool, size, 1, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) out[i] = x[i] * factor;
+  });
+}
+
+void ScaleColumns(ThreadPool& pool, const float* x, const float* factors, int64_t rows,
+                  int64_t size, float* out) {
+  ForParts(pool, rows, size, [=](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t i = 0; i < size; ++i) out[row * size + i] = x[row * size + i] * factors[i];
+    }
   });
 }
 

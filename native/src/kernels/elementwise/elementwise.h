@@ -56,6 +56,9 @@ void Gelu(ThreadPool& pool, const float* x, int64_t size, float* out);
  */
 void GeluTanh(ThreadPool& pool, const float* x, int64_t size, float* out);
 
+/*! \brief Compute CLIP's approximation of GELU, x / (1 + e^(-1.702 x)). `out` may be `x`. */
+void QuickGelu(ThreadPool& pool, const float* x, int64_t size, float* out);
+
 /*! \brief Compute out = max(x, 0)^2. `out` may be `x`. */
 void SquaredRelu(ThreadPool& pool, const float* x, int64_t size, float* out);
 
@@ -64,6 +67,10 @@ void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* 
 
 /*! \brief Compute out = x * factor. `out` may be `x`. */
 void Scale(ThreadPool& pool, const float* x, float factor, int64_t size, float* out);
+
+/*! \brief Multiply each row of `size` elements by `factors`. `out` may be `x`. */
+void ScaleColumns(ThreadPool& pool, const float* x, const float* factors, int64_t rows,
+                  int64_t size, float* out);
 
 /*! \brief Compute out = cap * tanh(x / cap). `out` may be `x`. */
 void SoftCap(ThreadPool& pool, const float* x, float cap, int64_t size, float* out);

@@ -37,6 +37,8 @@ struct RowKernels {
   void (*gelu)(const float* x, int64_t size, float* out);
   /*! \brief The tanh approximation of GELU of float32[size]; `out` may be `x`. */
   void (*gelu_tanh)(const float* x, int64_t size, float* out);
+  /*! \brief x / (1 + e^(-1.702 x)) of float32[size]; `out` may be `x`. */
+  void (*quick_gelu)(const float* x, int64_t size, float* out);
   /*! \brief cap * tanh(x / cap); `out` may be `x`. */
   void (*soft_cap)(const float* x, float cap, int64_t size, float* out);
   /*! \brief e^((x - shift) * factor); `out` may be `x`. */
@@ -67,8 +69,9 @@ template <typename Lanes>
 class Rows {
  public:
   static RowKernels Kernels() {
-    return {RmsNorm,    LayerNorm, Convert,  SiluMul, GeluMul,   GeluTanhMul, ClampedSwiGlu,
-            SigmoidMul, Gelu,      GeluTanh, SoftCap, ExpScaled, Rotate,      Quantize};
+    return {RmsNorm,     LayerNorm,     Convert,    SiluMul, GeluMul,
+            GeluTanhMul, ClampedSwiGlu, SigmoidMul, Gelu,    GeluTanh,
+            QuickGelu,   SoftCap,       ExpScaled,  Rotate,  Quantize};
   }
 
  private:
@@ -217,6 +220,14 @@ class Rows {
   static void GeluTanh(const float* x, int64_t size, float* out) {
     ForVectors(size, [&](int64_t i, int count) {
       Store(out + i, aiomlc::GeluTanh<Lanes>(Load(x + i, count)), count);
+    });
+  }
+
+  static void QuickGelu(const float* x, int64_t size, float* out) {
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector a = Load(x + i, count);
+      const Vector decay = Exp<Lanes>(Lanes::Mul(Lanes::Set(-1.702f), a));
+      Store(out + i, Lanes::Div(a, Lanes::Add(Lanes::Set(1.0f), decay)), count);
     });
   }
 

@@ -272,6 +272,32 @@ TEST_P(ElementwiseOnTier, GeluTanhMatchesTheReference) {
   }
 }
 
+TEST_P(ElementwiseOnTier, QuickGeluMatchesTheReference) {
+  std::vector<float> x = RandomFloats(kRows * kSize, 20, 4.0f);
+  x[0] = 0.0f;
+  x[1] = 100.0f;
+  x[2] = -100.0f;
+  std::vector<float> out(kRows * kSize);
+
+  QuickGelu(pool_, x.data(), kRows * kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    const double value = x[i];
+    const double expected = value / (1 + std::exp(-1.702 * value));
+    ASSERT_NEAR(out[i], expected, 4e-7 * std::max(1.0, std::abs(value))) << value;
+  }
+}
+
+TEST_P(ElementwiseOnTier, ScaleColumnsMultipliesEachRowByTheFactors) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 21);
+  const std::vector<float> factors = RandomFloats(kSize, 22);
+  std::vector<float> out(kRows * kSize);
+
+  ScaleColumns(pool_, x.data(), factors.data(), kRows, kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) ASSERT_EQ(out[i], x[i] * factors[i % kSize]);
+}
+
 TEST_P(ElementwiseOnTier, SquaredReluSquaresPositiveElements) {
   std::vector<float> x = RandomFloats(kRows * kSize, 21, 4.0f);
   x[0] = -0.0f;
@@ -536,7 +562,7 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   const std::vector<float> x = RandomFloats(kRows * kSize, 13, 5.0f);
   const std::vector<float> weight = RandomFloats(kSize, 14);
   std::vector<std::vector<float>> norms, layer_norms, activations, gates, swiglus, gelus,
-      tanh_gelus, caps;
+      tanh_gelus, quick_gelus, caps;
   std::vector<std::vector<std::byte>> bytes;
 
   for (const Isa isa : SupportedTiers()) {
@@ -550,6 +576,8 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
     Gelu(pool, x.data(), kRows * kSize, gelus.back().data());
     tanh_gelus.emplace_back(kRows * kSize);
     GeluTanh(pool, x.data(), kRows * kSize, tanh_gelus.back().data());
+    quick_gelus.emplace_back(kRows * kSize);
+    QuickGelu(pool, x.data(), kRows * kSize, quick_gelus.back().data());
     activations.emplace_back(kRows / 2 * kSize);
     SiluMul(pool, x.data(), kRows / 2, kSize, activations.back().data());
     caps.emplace_back(kRows * kSize);
@@ -565,6 +593,7 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   for (const std::vector<float>& norm : layer_norms) EXPECT_EQ(norm, layer_norms[0]);
   for (const std::vector<float>& gelu : gelus) EXPECT_EQ(gelu, gelus[0]);
   for (const std::vector<float>& gelu : tanh_gelus) EXPECT_EQ(gelu, tanh_gelus[0]);
+  for (const std::vector<float>& gelu : quick_gelus) EXPECT_EQ(gelu, quick_gelus[0]);
   for (const std::vector<float>& activation : activations) EXPECT_EQ(activation, activations[0]);
   for (const std::vector<float>& cap : caps) EXPECT_EQ(cap, caps[0]);
   for (const std::vector<float>& gate : gates) EXPECT_EQ(gate, gates[0]);
