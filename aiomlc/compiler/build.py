@@ -19,8 +19,9 @@ from aiomlc.compiler.encoder_graph import encoder_graph
 from aiomlc.compiler.job import CompileJob, LibraryMetadata, LibraryWriteError
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization, quantization_of
+from aiomlc.compiler.vision_graph import vision_graph
 from aiomlc.config import PAGE_SIZE
-from aiomlc.models import DecoderConfig, decoder_parameters
+from aiomlc.models import DecoderConfig, VisionConfig, decoder_parameters
 from aiomlc.models.graph.decoder import Decoder
 
 Report = Callable[[str, float], None]
@@ -39,10 +40,13 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
     compiler = backend.graph_compiler()
     quantization = quantization_of(job.quantization, job.layouts, job.ordered)
     report("graph", 0.1)
-    if not isinstance(job.config, DecoderConfig):
-        module, metadata = encoder_graph(job.config, quantization, backend)
-    else:
-        module, metadata = _decoder_graph(job, job.config, quantization)
+    match job.config:
+        case DecoderConfig():
+            module, metadata = _decoder_graph(job, job.config, quantization)
+        case VisionConfig():
+            module, metadata = vision_graph(job.config, quantization, backend)
+        case _:
+            module, metadata = encoder_graph(job.config, quantization, backend)
     text = json.dumps(metadata)
     module = _with_metadata(module, text)
     report("bytecode", 0.5)

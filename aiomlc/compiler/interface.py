@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import tvm
     from tvm import relax
 
-    from aiomlc.models.graph.block_encoder import AnyEncoder
     from aiomlc.models.graph.decoder import CreateCache, Decoder
+    from aiomlc.models.graph.vision import AnyEncoder
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig
 from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.output_head import has_own_head
+from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.embedders import as_encoder, with_prefix
 from aiomlc.models.families import (
     bert,
@@ -46,6 +47,7 @@ from aiomlc.models.families import (
     internlm3,
     lfm2,
     llama,
+    llava,
     mistral,
     mixtral,
     modernbert,
@@ -70,10 +72,11 @@ from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.encoder import encoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
 from aiomlc.models.parameters.tensor_names import hf_name
+from aiomlc.models.parameters.vision import vision_parameters
 from aiomlc.validation.model_files import load_errors
 from aiomlc.validation.model_formats import describe_unsupported
 
-ModelConfig = DecoderConfig | EncoderConfig | BlockEncoderConfig
+ModelConfig = DecoderConfig | EncoderConfig | BlockEncoderConfig | VisionConfig
 
 MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
@@ -103,6 +106,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "lfm2": lfm2.parse,
         "lfm2_moe": lfm2.parse_moe,
         "llama": llama.parse,
+        "llava": lambda fields: _parse_text(llava.text_fields(fields)),
         "mistral": mistral.parse,
         "mixtral": mixtral.parse,
         "modernbert": modernbert.parse,
@@ -130,6 +134,13 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     }
 )
 
+#: Model types that read images, and the readers of their towers' configs.
+VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig]] = MappingProxyType(
+    {
+        "llava": llava.parse_vision,
+    }
+)
+
 
 _CONTENTS = "a model's directory has one of them, a tokenizer and safetensors or MLC weights"
 
@@ -141,6 +152,7 @@ class ModelDescription:
     config: ModelConfig
     path: Path  #: The config file.
     quantization: str | None  #: Of the weights of an MLC directory; None for Hugging Face.
+    vision: VisionConfig | None = None  #: The tower of a decoder that reads images.
 
 
 def model_parameters(config: ModelConfig) -> tuple[Parameter, ...]:
@@ -150,6 +162,8 @@ def model_parameters(config: ModelConfig) -> tuple[Parameter, ...]:
             return decoder_parameters(config)
         case EncoderConfig() | BlockEncoderConfig():
             return encoder_parameters(config)
+        case VisionConfig():
+            return vision_parameters(config)
 
 
 def read_description(model: Path) -> ModelDescription:
@@ -185,8 +199,9 @@ def describe_model(files: ConfigFiles) -> ModelDescription:
         raise ModelNotFoundError(f"{problem}: {hint}", path=directory)
 
     fields = Fields(values, path)
-    config = _for_task(with_own_head(_parse(fields, fields), directory), fields, files)
-    return ModelDescription(config, path, None)
+    vision = _parse_vision(fields)
+    config = with_own_head(_parse(fields, fields), directory, vision)
+    return ModelDescription(_for_task(config, fields, files), path, None, vision)
 
 
 def _for_task(config: ModelConfig, fields: Fields, files: ConfigFiles) -> ModelConfig:
@@ -200,7 +215,9 @@ def _for_task(config: ModelConfig, fields: Fields, files: ConfigFiles) -> ModelC
                 return config
 
 
-def with_own_head(config: ModelConfig, directory: Path) -> ModelConfig:
+def with_own_head(
+    config: ModelConfig, directory: Path, vision: VisionConfig | None = None
+) -> ModelConfig:
     """Return the configuration of a Hugging Face directory as its tensors have it.
 
     As in transformers, an output head that differs from the embedding is not tied to it.
@@ -209,7 +226,8 @@ def with_own_head(config: ModelConfig, directory: Path) -> ModelConfig:
         return config
 
     names = [hf_name(config.model_type, name) for name in ("model.embed_tokens", "lm_head")]
-    return replace(config, tie_word_embeddings=not has_own_head(directory, *names))
+    renamed = str if vision is None else vision.renamed
+    return replace(config, tie_word_embeddings=not has_own_head(directory, *names, renamed))
 
 
 def _read_gguf_description(files: ConfigFiles) -> ModelDescription:
@@ -228,6 +246,17 @@ def _parse(fields: Fields, config: Fields) -> ModelConfig:
     """Parse `config` as the model type that `fields` names."""
     with load_errors(fields.path):
         return MODEL_TYPES[supported_type(fields)](config)
+
+
+def _parse_text(fields: Fields) -> ModelConfig:
+    """Parse the fields of the decoder of a model that reads images."""
+    return MODEL_TYPES[supported_type(fields)](fields)
+
+
+def _parse_vision(fields: Fields) -> VisionConfig | None:
+    with load_errors(fields.path):
+        parse = VISION_TYPES.get(fields.string("model_type"))
+        return None if parse is None or "vision_config" not in fields else parse(fields)
 
 
 def supported_type(fields: Fields) -> str:

@@ -10,8 +10,9 @@ from typing import Literal
 
 from aiomlc.models.config.fields import Fields, quote
 
-#: `gelu` is the exact function, `gelu_tanh` its tanh approximation.
-Activation = Literal["silu", "gelu", "gelu_tanh", "squared_relu"]
+#: `gelu` is the exact function, `gelu_tanh` its tanh approximation, and `quick_gelu` CLIP's:
+#: `x * sigmoid(1.702 * x)`.
+Activation = Literal["silu", "gelu", "gelu_tanh", "quick_gelu", "squared_relu"]
 #: `silu` is `silu(gate) * up`, and `gelu_tanh` the same with GELU. `clamped_swiglu` is
 #: `gate * sigmoid(1.702 * gate) * (up + 1)`, where `gate` is at most 7, and `up` between -7 and 7.
 ExpertActivation = Literal["silu", "gelu_tanh", "clamped_swiglu"]

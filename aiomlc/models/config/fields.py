@@ -171,6 +171,10 @@ class Fields:
 
         return [float(value) for value in values]
 
+    def value(self, name: str) -> object:
+        """Return a field as it is, for fields that are given on."""
+        return self._values.get(name)
+
     def is_list(self, name: str) -> bool:
         """Return whether a field is a list."""
         return isinstance(self._values.get(name), list)

@@ -17,6 +17,7 @@ _ANY = (1, 2**31 - 1)  # Compared with other numbers only.
 _WIDTH = (1, 2**18)
 _INNER_WIDTH = (1, 2**20)
 _TOKENS = (1, 2**27)  # Of a sequence.
+_PIXELS = (1, 2**16)  # Along a side of an image.
 
 #: Inclusive bounds. -1 is MLC's "none", and 0 stands for a default.
 INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
@@ -37,6 +38,8 @@ INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
         "head_dim": (0, 4096),
         "hidden_size": _WIDTH,
         "hidden_size_per_layer_input": (0, 2**16),
+        "height": _PIXELS,
+        "image_size": _PIXELS,
         "in_features": _INNER_WIDTH,
         "intermediate_size": _INNER_WIDTH,
         "laurel_rank": _WIDTH,
@@ -52,6 +55,7 @@ INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
         "no_rope_layer_interval": _ANY,
         "num_attention_heads": (1, 4096),
         "num_bits": (1, 32),
+        "num_channels": (1, 16),
         "num_dense_layers": (0, 2048),
         "num_experts": (1, 4096),
         "num_experts_per_tok": (1, 4096),
@@ -64,15 +68,21 @@ INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
         "original_max_position_embeddings": (2, _TOKENS[1]),
         "out_features": _INNER_WIDTH,
         "pad_token_id": (0, 2**24),
+        "patch_size": _PIXELS,
+        "resample": (0, 5),
+        "longest_edge": _PIXELS,
         "shared_expert_intermediate_size": _INNER_WIDTH,
         "shared_intermediate_size": _INNER_WIDTH,
+        "shortest_edge": _PIXELS,
         "sliding_window": (-1, 2**63 - 1),
         "sliding_window_pattern": _ANY,
         "sliding_window_size": (-1, 2**63 - 1),
         "top_k_experts": (1, 4096),
         "type_vocab_size": (1, 2**16),
+        "vision_feature_layer": (-2048, 2048),
         "vocab_size": (1, 2**24),
         "vocab_size_per_layer_input": (1, 2**24),
+        "width": _PIXELS,
     }
 )
 
@@ -110,6 +120,9 @@ NUMBERS: Mapping[str, tuple[float, float]] = MappingProxyType(
         "position_embedding_base": _THETA,
         "query_pre_attn_scalar": _SCALE,
         "residual_multiplier": _SCALE,
+        "image_mean": (1e-9, 1.0),
+        "image_std": (1e-9, 255.0),
+        "rescale_factor": (1e-9, 1.0),
         "rms_norm_eps": _EPSILON,
         "routed_scaling_factor": _SCALE,
         "rope_local_base_freq": _THETA,

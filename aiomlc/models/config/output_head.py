@@ -11,7 +11,7 @@ __all__ = ("has_own_head", "has_tensor")
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -39,7 +39,9 @@ class _Tensor(NamedTuple):
     kind: str  #: Its dtype and shape.
 
 
-def has_own_head(directory: Path, embedding: str, head: str) -> bool:
+def has_own_head(
+    directory: Path, embedding: str, head: str, renamed: Callable[[str], str] = str
+) -> bool:
     """Return whether both tensors are in the safetensors files of a directory, and differ.
 
     False for files that are missing or invalid, which are reported when the weights are read.
@@ -48,12 +50,15 @@ def has_own_head(directory: Path, embedding: str, head: str) -> bool:
         directory: The directory of a Hugging Face model.
         embedding: The name of the embedding, without `.weight`.
         head: The name of the output head, without `.weight`.
+        renamed: Returns by which of these names a tensor of the files is meant.
     """
     try:
-        names = _tensor_files(directory)
+        files = _tensor_files(directory)
+        names = {renamed(name): name for name in files}
         heads = [name for name in names if name.startswith(f"{head}.") and not _is_bias(name)]
         tensors = [
-            _find(directory / names[name], name) for name in (f"{embedding}.weight", *heads[:1])
+            _find(directory / files[names[name]], names[name])
+            for name in (f"{embedding}.weight", *heads[:1])
         ]
         return len(tensors) == 2 and not _are_equal(*tensors)
     except _INVALID:

@@ -5,7 +5,7 @@ Rows are tokens. The inputs are concatenated without padding.
 
 from __future__ import annotations
 
-__all__ = ("AnyEncoder", "BlockEncoder")
+__all__ = ("BlockEncoder",)
 
 from tvm.relax.frontend import nn
 
@@ -14,7 +14,6 @@ from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.graph.blocks import Block, build_norm
 from aiomlc.models.graph.classifier import ClassifierHead
 from aiomlc.models.graph.decoder import DecoderLayers, build_scale
-from aiomlc.models.graph.encoder import Encoder
 from aiomlc.models.graph.layers import Norm, Scale
 from aiomlc.models.graph.mixers import Attention
 from aiomlc.models.graph.module import Module
@@ -60,6 +59,3 @@ class BlockEncoder(Module):
         update, residual = self.model(x, PackedTokens(positions, lengths))
         x, _ = self.model.norm.add(update, residual)
         return x if self.classifier is None else self.classifier(x, lengths)
-
-
-AnyEncoder = Encoder | BlockEncoder

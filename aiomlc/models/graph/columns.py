@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ("ConcatColumns", "KnownIds", "ScaleBy", "SliceColumns")
+__all__ = (
+    "ConcatColumns",
+    "KnownIds",
+    "PermuteColumns",
+    "ScaleBy",
+    "ScaleColumns",
+    "SliceColumns",
+)
 
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
@@ -42,3 +53,26 @@ class ScaleBy(Module):
 
     def forward(self, x: nn.Tensor, factor: nn.Tensor) -> nn.Tensor:
         return op.multiply(x, factor)
+
+
+class ScaleColumns(Module):
+    """Multiplication of each row by a stored vector."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight: nn.Parameter = nn.Parameter((size,), "float32")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.multiply(x, self.weight)
+
+
+class PermuteColumns(Module):
+    """The columns of `[n, size]` in another order."""
+
+    def __init__(self, order: Sequence[int]) -> None:
+        super().__init__()
+        self.order: tuple[int, ...] = tuple(order)
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        order = nn.Tensor(_expr=relax.const(np.array(self.order, np.int32)))
+        return op.take(x, order, axis=1)

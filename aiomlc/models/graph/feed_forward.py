@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("FeedForward", "build_feed_forward")
+__all__ = ("FeedForward", "GatedMlp", "PlainMlp", "build_activation", "build_feed_forward")
 
 from collections.abc import Mapping
 
@@ -66,7 +66,7 @@ class PlainMlp(Module):
         super().__init__()
         inner, bias = mlp.intermediate_size, mlp.bias
         self.up_proj: Linear = Linear(hidden, inner, bias=bias, out_dtype="float32")
-        self.activation: Gelu | SquaredReLU = _build_activation(mlp)
+        self.activation: Gelu | SquaredReLU = build_activation(mlp.activation)
         self.down_proj: Linear = Linear(inner, hidden, bias=bias, out_dtype="float32")
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
@@ -79,11 +79,15 @@ class PlainMlp(Module):
         return self.down_proj(self.activation(self.up_proj(x)))
 
 
-def _build_activation(mlp: MlpConfig) -> Gelu | SquaredReLU:
-    if mlp.activation == "squared_relu":
-        return SquaredReLU()
-
-    return Gelu("gelu" if mlp.activation == "gelu" else "gelu_tanh")
+def build_activation(activation: Activation) -> Gelu | SquaredReLU:
+    """Return the activation of a layer without a gate."""
+    match activation:
+        case "squared_relu":
+            return SquaredReLU()
+        case "gelu" | "quick_gelu":
+            return Gelu(activation)
+        case _:
+            return Gelu("gelu_tanh")
 
 
 class DenseAndExperts(GatedMlp):

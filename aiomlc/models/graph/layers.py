@@ -377,13 +377,17 @@ class Scale(Module):
 
 
 class Gelu(Module):
-    """GELU: the exact function or its tanh approximation."""
+    """GELU: the exact function, its tanh approximation, or that of CLIP."""
 
-    def __init__(self, kind: Literal["gelu", "gelu_tanh"] = "gelu") -> None:
+    def __init__(self, kind: Literal["gelu", "gelu_tanh", "quick_gelu"] = "gelu") -> None:
         super().__init__()
         self.kind = kind
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
+        if self.kind == "quick_gelu":
+            factor = nn.Tensor(_expr=relax.const(1.702, "float32"))
+            return op.multiply(x, op.sigmoid(op.multiply(x, factor)))
+
         return op.gelu(x, approximate="tanh" if self.kind == "gelu_tanh" else None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("ModelFacts",)
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Final, final
 
@@ -14,6 +15,7 @@ from aiomlc.models import (
     ModelConfig,
     ModelDescription,
     Parameter,
+    VisionConfig,
     describe_model,
     model_parameters,
 )
@@ -25,8 +27,8 @@ from aiomlc.weights.formats.directory import read_source
 from aiomlc.weights.formats.source import Source
 from aiomlc.weights.plan import make_plan
 
-# By the kind of model. Encoders are small, and embeddings are compared numerically.
-_DEFAULTS: Final = {"decoder": "q4f16_1", "encoder": "q0f32"}
+# By the kind of model. Encoders and towers are small, and embeddings are compared numerically.
+_DEFAULTS: Final = {"decoder": "q4f16_1", "encoder": "q0f32", "vision": "q0f32"}
 
 
 @final
@@ -38,6 +40,7 @@ class ModelFacts:
 
     Args:
         requested: The requested quantization; None for the one of its files, or the default.
+        description: The configuration, if it is not that of the directory.
 
     Raises:
         ModelLoadError: By every property, if a file, tensor or field is missing or invalid.
@@ -45,14 +48,31 @@ class ModelFacts:
             requested one.
     """
 
-    def __init__(self, directory: ModelDirectory, requested: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: ModelDirectory,
+        requested: str | None = None,
+        description: ModelDescription | None = None,
+    ) -> None:
         self.directory = directory
         self._requested = requested
+        self._description = description
 
     @cached_property
     def description(self) -> ModelDescription:
         """The configuration, and the file that it is from."""
-        return describe_model(self.directory.files)
+        return self._description or describe_model(self.directory.files)
+
+    @cached_property
+    def tower(self) -> ModelFacts | None:
+        """The facts of the tower that reads images for a decoder; None if it has none."""
+        description = self.description
+        if description.vision is None:
+            return None
+
+        return ModelFacts(
+            self.directory, description=replace(description, config=description.vision)
+        )
 
     @property
     def config(self) -> ModelConfig:
@@ -72,7 +92,19 @@ class ModelFacts:
     @cached_property
     def source(self) -> Source:
         """The tensors in the weight files. Their data is not read."""
-        return read_source(self.directory.files)
+        source = read_source(self.directory.files)
+        if (vision := self.description.vision) is not None:
+            source = source.renamed(vision.renamed)
+        if isinstance(self.config, VisionConfig):
+            # A matrix of pixels has an axis for each of channels, rows and columns.
+            columns = {
+                name: parameter.shape[1]
+                for parameter in self.parameters
+                if parameter.kind == "matrix"
+                for name in parameter.sources
+            }
+            source = source.with_matrices(columns)
+        return source
 
     @cached_property
     def quantization(self) -> Quantization:

@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 from aiomlc.compiler import Backend, backend_of
 from aiomlc.config import PAGE_SIZE, EngineConfig, KVCacheType, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
-from aiomlc.models import DecoderConfig
+from aiomlc.models import DecoderConfig, VisionConfig
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_limits, step_sizes
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
 from aiomlc.runtime.loading.model_directory import ModelDirectory, find_draft
 from aiomlc.runtime.native.recurrent_slots import slot_bytes
+from aiomlc.runtime.vision.tower_batcher import BATCH_TOKENS, CACHE_BYTES
 from aiomlc.weights.plan import packed_file_bytes
 
 _UNBOUNDED = 1 << 62
@@ -55,6 +56,8 @@ class ModelMemory:
     slot_bytes: int = 0  #: Size of the recurrent states after some tokens; 0 without such layers.
     recorded_bytes_per_token: int = 0  #: Inputs of recurrent layers, kept to undo drafts.
     logits_per_row: int = 1  #: Copies of a row's logits that exist at once.
+    #: Of the tower that reads images: its packed file, a batch, and the embedded images it keeps.
+    vision_bytes: int = 0
     #: Of `weight_bytes`: experts that one token does not use, which may stay on disk.
     idle_expert_bytes: int = 0
 
@@ -119,6 +122,11 @@ class MemoryPlan:
         return sum(model.kv_bytes_per_token for model in self.models)
 
     @property
+    def vision_bytes(self) -> int:
+        """Bytes of the tower that reads images, of a batch, and of the images that are kept."""
+        return sum(model.vision_bytes for model in self.models)
+
+    @property
     def num_pages(self) -> int:
         """Pages of one KV cache: those of `max_total_sequence_length` and TVM's spare page."""
         return self.limits.max_total_tokens // PAGE_SIZE + 1
@@ -161,7 +169,7 @@ class MemoryPlan:
     @property
     def total_bytes(self) -> int:
         """Sum of all parts, for comparison with `budget.nbytes`."""
-        fixed = self.weight_bytes + self.temporary_bytes + self.logits_bytes
+        fixed = self.weight_bytes + self.vision_bytes + self.temporary_bytes + self.logits_bytes
         return fixed + self.kv_cache_bytes + self.recurrent_state_bytes
 
     @property
@@ -202,6 +210,8 @@ class MemoryPlan:
         yield "weights", self.weight_bytes, "mapped from the cache on disk"
         if self.idle_expert_bytes:
             yield "  idle experts", self.idle_expert_bytes, "of a token; dropped if memory is short"
+        if self.vision_bytes:
+            yield "vision", self.vision_bytes, "weights of the tower, and images"
         yield "KV cache", self.kv_cache_bytes, pages
         if self.recurrent_state_bytes:
             slots = f"{self.limits.num_slots:,} slots with their checkpoints"
@@ -276,7 +286,7 @@ def plan_models(
     is_speculative = config.speculative_mode != "disable"
     sizes = step_sizes(config, mode=mode, context_window=models[0].context_window)
     fixed = (
-        sum(model.weight_bytes for model in models)
+        sum(model.weight_bytes + model.vision_bytes for model in models)
         + _temporary_bytes(models, sizes, is_speculative=is_speculative)
         + _logits_bytes(models, sizes, is_speculative=is_speculative)
     )
@@ -353,6 +363,7 @@ def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) ->
         vocab_size=config.vocab_size,
         logits_per_row=2 if config.final_logit_softcapping else 1,
         weight_bytes=packed_file_bytes(packed),
+        vision_bytes=_vision_bytes(facts.tower, backend),
         idle_expert_bytes=_idle_expert_bytes(config, packed),
         kv_bytes_per_token=2 * heads * cache.row_bytes(shape.head_dim),
         slot_bytes=slot_bytes([mixer.state_size for mixer in config.recurrent]),
@@ -360,6 +371,16 @@ def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) ->
         chunk_bytes_per_token=extra.chunk,
         step_bytes_per_token=extra.step,
     )
+
+
+def _vision_bytes(facts: ModelFacts | None, backend: Backend) -> int:
+    if facts is None:
+        return 0
+
+    assert isinstance(facts.config, VisionConfig)
+    packed = [parameter.stored_as(backend.layout_family) for parameter in facts.packed]
+    batch = 4 * facts.config.token_floats * BATCH_TOKENS
+    return packed_file_bytes(packed) + batch + CACHE_BYTES
 
 
 def _idle_expert_bytes(config: DecoderConfig, packed: Sequence[PackedParameter]) -> int:

@@ -28,6 +28,7 @@ from aiomlc.runtime.loading.model_directory import (
     fetch_model,
     find_draft,
 )
+from aiomlc.runtime.loading.open_vision import open_vision
 from aiomlc.runtime.loading.prepare import PreparedModel, prepare_model
 from aiomlc.runtime.loading.progress import LoadProgress, OnProgress, ignore_progress
 from aiomlc.runtime.loading.text_files import TextFiles, read_tokenizer
@@ -36,6 +37,7 @@ from aiomlc.runtime.native.faults import Faults
 from aiomlc.runtime.native.grammar_compiler import NativeGrammarCompiler
 from aiomlc.runtime.native.model import ModelShape, NativeModel
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+from aiomlc.runtime.vision.vision_model import VisionModel
 from aiomlc.weights import map_weights
 
 _logger = logging.getLogger("aiomlc")
@@ -91,8 +93,9 @@ async def load_decoder(
     report(LoadProgress("load", None, "reading the tokenizer"))
     # First, so that an invalid file is refused before the weights are converted.
     files = await to_thread.run_sync(TextFiles.read, facts)
+    vision = await open_vision(facts, files.tokenizer, device, config, report)
     opened = await open_native(facts, device, mode, config, report, faults)
-    return await to_thread.run_sync(_assemble, facts.directory, files, opened, config)
+    return await to_thread.run_sync(_assemble, facts.directory, files, opened, config, vision)
 
 
 async def open_native(
@@ -226,7 +229,11 @@ def _open(
 
 
 def _assemble(
-    directory: ModelDirectory, files: TextFiles, opened: OpenedModel, config: EngineConfig
+    directory: ModelDirectory,
+    files: TextFiles,
+    opened: OpenedModel,
+    config: EngineConfig,
+    vision: VisionModel | None,
 ) -> LoadedModel:
     if opened.draft_directory is not None:
         _check_tokenizer(files.tokenizer, opened.draft_directory)
@@ -259,6 +266,7 @@ def _assemble(
         tool_format=files.formats.tool_format,
         reasoning_format=files.formats.reasoning_format,
         channel_format=files.formats.channel_format,
+        vision=vision,
         memory_plan=opened.plan,
         prefix_transfers=None if kv_format is None else PrefixTransfers(core, kv_format),
         # Without a reference to `opened`, which would keep the native model alive.

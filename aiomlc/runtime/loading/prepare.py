@@ -13,7 +13,7 @@ from aiomlc.compiler import backend_of, compile_model, read_library
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
-from aiomlc.models import DecoderConfig, ModelConfig
+from aiomlc.models import DecoderConfig, ModelConfig, VisionConfig
 from aiomlc.runtime.loading.capacity import check_encoder
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.progress import OnProgress, compile_progress, convert_progress
@@ -88,6 +88,9 @@ def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> Compile
 
 
 def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
+    if isinstance(model, VisionConfig):
+        return model
+
     if not isinstance(model, DecoderConfig):
         check_encoder(config, model.max_tokens)
         return model

@@ -77,6 +77,33 @@ class Source:
     name_in_file: Callable[[str], str] = str
     is_gguf: bool = False
 
+    def renamed(self, name_of: Callable[[str], str]) -> Source:
+        """Return the source with other names of its tensors.
+
+        Args:
+            name_of: Returns the new name of a tensor for its present one.
+        """
+        names = {name_of(name): name for name in self.tensors}
+        return replace(
+            self,
+            tensors={name: self.tensors[old] for name, old in names.items()},
+            name_in_file=lambda name: self.name_in_file(names.get(name, name)),
+        )
+
+    def with_matrices(self, columns: Mapping[str, int]) -> Source:
+        """Return the source with two axes in place of those that tensors of a matrix have.
+
+        Args:
+            columns: The columns of matrices by name. Each covers all axes but those that make rows.
+        """
+        tensors = dict(self.tensors)
+        for name, size in columns.items():
+            if (tensor := tensors.get(name)) is not None and len(tensor.shape) != 2:
+                rows, rest = divmod(math.prod(tensor.shape), size)
+                if not rest:
+                    tensors[name] = replace(tensor, shape=(rows, size))
+        return replace(self, tensors=tensors)
+
 
 def is_size(value: object) -> TypeGuard[int]:
     """Return whether a JSON value is a non-negative integer; `true` is not."""

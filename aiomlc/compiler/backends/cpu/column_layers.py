@@ -7,10 +7,19 @@ __all__ = ("COLUMN_LAYERS",)
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+from tvm import relax
 from tvm.relax.frontend import nn
 
 from aiomlc.compiler.backends.cpu.layers import call_kernel
-from aiomlc.models.graph.columns import ConcatColumns, KnownIds, ScaleBy, SliceColumns
+from aiomlc.models.graph.columns import (
+    ConcatColumns,
+    KnownIds,
+    PermuteColumns,
+    ScaleBy,
+    ScaleColumns,
+    SliceColumns,
+)
 from aiomlc.models.graph.module import Module
 
 
@@ -56,10 +65,35 @@ class CpuScaleBy(Module):
         return call_kernel("scale_by", [x, factor], x.shape, "float32")
 
 
+class CpuScaleColumns(Module):
+    """Multiplication by a stored vector."""
+
+    def __init__(self, layer: ScaleColumns) -> None:
+        super().__init__()
+        self.weight: Any = layer.weight
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel("scale_columns", [x, self.weight], x.shape, "float32")
+
+
+class CpuPermuteColumns(Module):
+    """Columns in another order."""
+
+    def __init__(self, layer: PermuteColumns) -> None:
+        super().__init__()
+        self.order: tuple[int, ...] = layer.order
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        order = nn.Tensor(_expr=relax.const(np.array(self.order, np.int32)))
+        return call_kernel("gather_columns", [x, order], x.shape, "float32")
+
+
 #: Replacements of the layers of the graph.
 COLUMN_LAYERS: Mapping[type, Callable[[Any], nn.Module]] = {
     ConcatColumns: CpuConcatColumns,
     KnownIds: CpuKnownIds,
+    PermuteColumns: CpuPermuteColumns,
     ScaleBy: CpuScaleBy,
+    ScaleColumns: CpuScaleColumns,
     SliceColumns: CpuSliceColumns,
 }

@@ -37,7 +37,7 @@ from aiomlc.compiler.backends.cpu.packed import CpuMeanRows, CpuPackedAttention,
 from aiomlc.compiler.backends.cpu.stream_layers import STREAM_LAYERS
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
-from aiomlc.models.graph.block_encoder import AnyEncoder, BlockEncoder
+from aiomlc.models.graph.block_encoder import BlockEncoder
 from aiomlc.models.graph.decoder import Decoder
 from aiomlc.models.graph.encoder import Encoder
 from aiomlc.models.graph.layers import (
@@ -64,9 +64,10 @@ from aiomlc.models.graph.layers import (
 from aiomlc.models.graph.module import Mutator
 from aiomlc.models.graph.moe import MoE
 from aiomlc.models.graph.packed import MeanRows, PackedAttention, PickRows
+from aiomlc.models.graph.vision import AnyEncoder, VisionTower
 from aiomlc.models.parameters.packed_layout import Layout
 
-Graph = TypeVar("Graph", Decoder, Encoder, BlockEncoder, AnyEncoder)
+Graph = TypeVar("Graph", Decoder, Encoder, BlockEncoder, VisionTower, AnyEncoder)
 
 #: Replacements of the layers without a matrix.
 _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {

@@ -18,8 +18,8 @@ from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.errors import CompileError
 from aiomlc.models import DecoderConfig
-from aiomlc.models.graph.block_encoder import AnyEncoder
 from aiomlc.models.graph.decoder import CreateCache, Decoder
+from aiomlc.models.graph.vision import AnyEncoder
 
 
 @final

@@ -1,0 +1,50 @@
+"""The graph of a vision tower, and the metadata of its library."""
+
+from __future__ import annotations
+
+__all__ = ("vision_graph",)
+
+from typing import Final
+
+import tvm
+from tvm.relax.frontend import nn
+
+from aiomlc.compiler.interface import Backend
+from aiomlc.compiler.job import LibraryMetadata
+from aiomlc.compiler.parameters import parameter_records
+from aiomlc.compiler.quantization import Quantization
+from aiomlc.models import VisionConfig, vision_parameters
+from aiomlc.models.graph.vision import VisionTower
+
+_ROPE_AXES: Final = 3  # Time, height and width.
+
+
+def vision_graph(
+    config: VisionConfig, quantization: Quantization, backend: Backend
+) -> tuple[tvm.IRModule, LibraryMetadata]:
+    """Return the module with the function `encode`, and the library's metadata."""
+    tower = backend.graph_compiler().lower_encoder(VisionTower(config), quantization)
+    positions = [_ROPE_AXES, "n"] if config.rope_theta else ["n"]
+    inputs = {
+        "patches": nn.spec.Tensor(["n", config.patch_inputs], "float32"),
+        "flags": nn.spec.Tensor(["n", 2], "float32"),
+        "positions": nn.spec.Tensor(positions, "int32"),
+        "lengths": nn.spec.Tensor(["b"], "int32"),
+        "order": nn.spec.Tensor(["m", config.num_merged], "int32"),
+    }
+    packed = {"param_mode": "packed", "effect_mode": "none"}
+    module, named, _ = tower.export_tvm({"encode": {**inputs, "$": packed}}, allow_extern=True)
+    metadata = {
+        "model_type": config.model_type,
+        "quantization": quantization.name,
+        "inputs": list(inputs),
+        "embedded_size": config.embedded_size,
+        "has_class_token": config.has_class_token,
+        "params": parameter_records(
+            vision_parameters(config),
+            quantization,
+            backend.layout_family,
+            [name for name, _ in named],
+        ),
+    }
+    return module, metadata

@@ -1,0 +1,149 @@
+"""The config of a vision tower: a transformer over the patches of images, and what makes embeddings
+of a decoder from its outputs."""
+
+from __future__ import annotations
+
+__all__ = (
+    "ActivationStep",
+    "LinearStep",
+    "MergeStep",
+    "NormStep",
+    "ProjectorStep",
+    "TowerNames",
+    "VisionConfig",
+)
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from aiomlc.models.config.activation import Activation
+from aiomlc.models.config.decoder import NormKind
+from aiomlc.models.config.layers import QKNormKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TowerNames:
+    """The names of a tower's tensors in a checkpoint, whose modules end in `.weight`, `.bias`."""
+
+    patch: str = "vision_tower.embeddings.patch_embedding"
+    class_token: str = "vision_tower.embeddings.class_embedding"  #: A vector.
+    positions: str = "vision_tower.embeddings.position_embedding.weight"  #: A table.
+    pre_norm: str = "vision_tower.pre_layrnorm"
+    layers: str = "vision_tower.encoder.layers"
+    post_norm: str = "vision_tower.post_layernorm"
+    # Of a layer:
+    attention_norm: str = "layer_norm1"
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    qk_norm: tuple[str, str] = ("self_attn.q_norm", "self_attn.k_norm")
+    output: str = "self_attn.out_proj"
+    mlp_norm: str = "layer_norm2"
+    up: tuple[str, ...] = ("mlp.fc1",)  #: With a gate, that before the up projection.
+    down: str = "mlp.fc2"
+    scales: tuple[str, str] = ("lambda_1", "lambda_2")  #: Vectors.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormStep:
+    """A norm of rows of `size` numbers."""
+
+    kind: Literal["norm"] = "norm"
+    source: str
+    norm_kind: NormKind
+    eps: float
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStep:
+    """Gathers rows of `size` numbers by the input `order`, and joins each `count` of them to one.
+
+    It also drops rows, such as those of class tokens. By `channels_first`, the numbers of a channel
+    are neighbors in a joined row; by default, those of a row are.
+    """
+
+    kind: Literal["merge"] = "merge"
+    count: int = 1
+    size: int
+    channels_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearStep:
+    """A matrix product."""
+
+    kind: Literal["linear"] = "linear"
+    source: str
+    inputs: int
+    outputs: int
+    bias: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationStep:
+    """An activation function."""
+
+    kind: Literal["activation"] = "activation"
+    activation: Activation
+
+
+ProjectorStep = NormStep | MergeStep | LinearStep | ActivationStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionConfig:
+    """The sizes that determine the graph of a tower and its projector."""
+
+    kind: Literal["vision"] = "vision"
+    model_type: str  #: Of the whole model.
+    image_size: int  #: The side of the largest square that the table of positions has.
+    patch_size: int  #: The side of a patch.
+    patch_inputs: int  #: The numbers of a patch.
+    patch_bias: bool
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int  #: Those that are computed: later ones may be unused.
+    num_heads: int
+    head_dim: int
+    activation: Activation
+    gated: bool = False
+    norm_kind: NormKind = "layer"
+    norm_eps: float
+    has_class_token: bool = False  #: Whether each input begins with a learned token.
+    drops_class_token: bool = True  #: Whether its output embeds nothing.
+    num_positions: int = 0  #: Rows of the table of positions; 0 if there is none.
+    rope_theta: float = 0.0  #: Of two-dimensional RoPE; 0 if there is none.
+    pre_norm: bool = False  #: Whether the embeddings of patches are normed.
+    post_norm: bool = False  #: Whether the outputs of the last layer are.
+    qkv_bias: bool = True
+    output_bias: bool = True
+    mlp_bias: bool = True
+    qk_norm: QKNormKind = "none"
+    layer_scale: bool = False
+    projector: tuple[ProjectorStep, ...]
+    embedded_size: int  #: The numbers of an output row.
+    newline: str = ""  #: A vector in the checkpoint that ends rows of an image; empty for none.
+    names: TowerNames = TowerNames()
+    #: Beginnings of the names of tensors, and how such names begin here. The first one counts.
+    prefixes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def num_merged(self) -> int:
+        """The tokens that are joined to an output row."""
+        return math.prod(step.count for step in self.projector if isinstance(step, MergeStep))
+
+    @property
+    def token_floats(self) -> int:
+        """The numbers of a token that exist at once, at most: its pixels, the hidden states before
+        and after a layer, and those within one."""
+        heads = 4 * self.num_heads * self.head_dim
+        inner = max(heads, 3 * self.intermediate_size)
+        return 2 * self.patch_inputs + 4 * self.hidden_size + inner + 2 * self.embedded_size
+
+    def renamed(self, name: str) -> str:
+        """Return the name by which the parameters call a tensor of a checkpoint."""
+        for begin, replacement in self.prefixes:
+            if name.startswith(begin):
+                return replacement + name.removeprefix(begin)
+
+        return name

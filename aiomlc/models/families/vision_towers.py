@@ -1,0 +1,157 @@
+"""The towers that families of multimodal models share: CLIP and SigLIP."""
+
+from __future__ import annotations
+
+__all__ = ("HUB_PREFIXES", "TEXT_DEFAULTS", "image_size", "parse_tower", "text_fields")
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from aiomlc.models.config.activation import Activation
+from aiomlc.models.config.fields import Fields, quote
+from aiomlc.models.config.vision import TowerNames
+
+#: The names of directories of the hub, and of those that transformers 4.52 to 4.57 wrote.
+HUB_PREFIXES: Final = (
+    ("language_model.model.", "model."),
+    ("language_model.lm_head.", "lm_head."),
+    ("model.language_model.", "model."),
+    ("model.vision_tower.vision_model.", "vision_tower."),
+    ("model.vision_tower.", "vision_tower."),
+    ("vision_tower.vision_model.", "vision_tower."),
+    ("model.multi_modal_projector.", "multi_modal_projector."),
+    ("model.image_newline", "image_newline"),
+)
+_ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
+    {
+        "gelu": "gelu",
+        "gelu_new": "gelu_tanh",
+        "gelu_pytorch_tanh": "gelu_tanh",
+        "quick_gelu": "quick_gelu",
+    }
+)
+#: What transformers assumes of a decoder whose fields are absent, which older directories rely on.
+TEXT_DEFAULTS: Mapping[str, Mapping[str, int]] = MappingProxyType(
+    {
+        "llama": {
+            "vocab_size": 32_000,
+            "hidden_size": 4096,
+            "intermediate_size": 11_008,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "max_position_embeddings": 2048,
+        },
+        "mistral": {
+            "vocab_size": 32_000,
+            "hidden_size": 4096,
+            "intermediate_size": 14_336,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 131_072,
+        },
+    }
+)
+_CLIP: Final = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "image_size": 224,
+    "patch_size": 32,
+    "hidden_act": "quick_gelu",
+    "layer_norm_eps": 1e-5,
+}
+_SIGLIP: Final = {
+    **_CLIP,
+    "patch_size": 16,
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tower:
+    """What is the same in every use of a tower."""
+
+    settings: Mapping[str, Any]  #: Fields of `VisionConfig`.
+    hidden_size: int
+    num_layers: int  #: Of the checkpoint.
+    image_size: int
+    patch_size: int
+    has_class_token: bool
+
+
+def text_fields(fields: Fields, model_type: str = "llama") -> Fields:
+    """Return the fields of the decoder of a multimodal model.
+
+    Args:
+        fields: The model's config.
+        model_type: That of a decoder that does not name its own.
+    """
+    text = fields.nested("text_config")
+    model_type = text.string("model_type", model_type)
+    text = text.replaced(model_type=model_type).with_defaults(**TEXT_DEFAULTS.get(model_type, {}))
+    for name in ("tie_word_embeddings", "quantization_config"):
+        if name in fields:
+            text = text.replaced(**{name: fields.value(name)})
+    return text
+
+
+def parse_tower(fields: Fields) -> Tower:
+    """Read the `vision_config` of CLIP or SigLIP.
+
+    Raises:
+        ModelLoadError: If a field is missing or has a value that is not supported.
+    """
+    vision = fields.nested("vision_config")
+    kind = vision.string("model_type", "clip_vision_model")
+    match kind:
+        case "clip_vision_model":
+            return _parse(vision.with_defaults(**_CLIP), is_clip=True)
+        case "siglip_vision_model":
+            return _parse(vision.with_defaults(**_SIGLIP), is_clip=False)
+        case _:
+            raise vision.error("model_type", f"is {quote(kind)}: this tower is not supported")
+
+
+def _parse(vision: Fields, *, is_clip: bool) -> Tower:
+    hidden, heads = vision.integer("hidden_size"), vision.integer("num_attention_heads")
+    if hidden % heads:
+        problem = f"must divide hidden_size ({hidden}), got {heads}"
+        raise vision.error("num_attention_heads", problem)
+
+    size, patch = image_size(vision, "image_size"), image_size(vision, "patch_size")
+    patches = (size // patch) ** 2
+    settings = {
+        "image_size": size,
+        "patch_size": patch,
+        "patch_inputs": vision.integer("num_channels", 3) * patch * patch,
+        "patch_bias": not is_clip,
+        "hidden_size": hidden,
+        "intermediate_size": vision.integer("intermediate_size"),
+        "num_heads": heads,
+        "head_dim": hidden // heads,
+        "activation": _ACTIVATIONS[vision.choice("hidden_act", tuple(_ACTIVATIONS))],
+        "norm_eps": vision.number("layer_norm_eps"),
+        "has_class_token": is_clip,
+        "num_positions": patches + is_clip,
+        "pre_norm": is_clip,
+        "names": TowerNames(),
+    }
+    layers = vision.integer("num_hidden_layers")
+    return Tower(settings, hidden, layers, size, patch, has_class_token=is_clip)
+
+
+def image_size(fields: Fields, name: str) -> int:
+    """Return the side of a square, which may also be given as two equal ones."""
+    if not fields.is_list(name):
+        return fields.integer(name)
+
+    sides = fields.integers(name)
+    if len(set(sides)) != 1:
+        raise fields.error(name, f"must be one side, or two equal ones, got {sides}")
+
+    return fields.replaced(**{name: sides[0]}).integer(name)

@@ -1,0 +1,248 @@
+"""Batches of a vision tower: the images of concurrent requests share forward passes, and the rows
+of an image are computed once.
+
+There is no batching task. A caller that finds the tower idle runs it on the images of all waiting
+callers, up to a budget. A cancelled caller leaves at once; what runs for it ends in its thread.
+"""
+
+from __future__ import annotations
+
+__all__ = ("BATCH_TOKENS", "CACHE_BYTES", "EmbeddedImage", "Tower", "TowerBatcher")
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
+
+import numpy as np
+from anyio import CapacityLimiter, Lock, to_thread
+from anyio.lowlevel import checkpoint
+
+from aiomlc.errors import AiomlcError, RequestFailedError
+from aiomlc.runtime.images.image_data import ImageData
+from aiomlc.runtime.vision.image_processor import ImageProcessor, ProcessedImage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BATCH_TOKENS: Final = 4096  #: Of a forward pass; a larger image runs alone.
+CACHE_BYTES: Final = 64 << 20  #: Of embedded images that are kept for later requests.
+
+
+class Tower(Protocol):
+    """A compiled tower."""
+
+    def forward(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """Return embedded rows of the inputs of several images. Blocks; thread-safe."""
+        ...
+
+
+class EmbeddedImage(NamedTuple):
+    """An image as a prompt contains it."""
+
+    replacement: str  #: What takes the place of the placeholder in the text.
+    rows: NDArray[np.float32]  #: In place of the embeddings of its image tokens.
+    grid: tuple[int, int, int] | None
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """An image that callers wait for."""
+
+    image: ImageData
+    num_callers: int = 0
+    result: EmbeddedImage | None = None
+    error: Exception | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.result is not None or self.error is not None
+
+
+@final
+class TowerBatcher:
+    """One tower shared by concurrent callers. It belongs to one event loop.
+
+    Args:
+        tower: The tower, which runs in a worker thread, one batch at a time.
+        processor: What makes its inputs, in the same thread.
+        newline: The row for -1 in `ProcessedImage.rows`; None if there is none.
+        cache_bytes: Limit of the rows that are kept for later requests.
+    """
+
+    def __init__(
+        self,
+        tower: Tower,
+        processor: ImageProcessor,
+        newline: NDArray[np.float32] | None,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        self.num_images: int = 0  #: Images computed so far.
+        self.num_batches: int = 0
+        self._tower = tower
+        self._processor = processor
+        self._newline = newline
+        self._cache = _ImageCache(cache_bytes)
+        self._jobs: dict[bytes, _Job] = {}  # By the digests of images.
+        self._batch_lock = Lock()
+        self._thread_limiter = CapacityLimiter(1)
+
+    def __repr__(self) -> str:
+        return f"<TowerBatcher {len(self._jobs)} waiting images>"
+
+    async def run(self, images: Sequence[ImageData]) -> list[EmbeddedImage]:
+        """Return the images as a prompt contains them.
+
+        Raises:
+            BadRequestError: If the model cannot read an image.
+            RequestFailedError: If the tower failed, or its outputs are not finite.
+        """
+        await checkpoint()
+        found: dict[bytes, EmbeddedImage] = {}
+        jobs: dict[bytes, _Job] = {}
+        for image in images:
+            digest = image.digest
+            if (cached := self._cache.get(digest)) is not None:
+                found[digest] = cached
+            elif digest not in jobs:
+                job = self._jobs.setdefault(digest, _Job(image))
+                job.num_callers += 1
+                jobs[digest] = job
+        try:
+            while not all(job.is_done for job in jobs.values()):
+                async with self._batch_lock:
+                    if not all(job.is_done for job in jobs.values()):
+                        # A batch of a caller that left may still run: the limiter waits for it.
+                        await to_thread.run_sync(
+                            self._run_batch, limiter=self._thread_limiter, abandon_on_cancel=True
+                        )
+        finally:
+            for digest, job in jobs.items():
+                job.num_callers -= 1
+                if not job.num_callers and self._jobs.get(digest) is job:
+                    del self._jobs[digest]
+
+        for digest, job in jobs.items():
+            if job.error is not None:
+                raise job.error.with_traceback(None)
+
+            assert job.result is not None
+            found[digest] = job.result
+        return [found[image.digest] for image in images]
+
+    def _run_batch(self) -> None:
+        """Compute waiting images. Every one of them that is taken has a result or an error."""
+        jobs: list[_Job] = []
+        processed: list[ProcessedImage] = []
+        budget = BATCH_TOKENS
+        for job in list(self._jobs.values()):
+            if job.is_done:
+                continue
+
+            try:
+                image = self._processor.process(job.image)
+            except Exception as error:
+                job.error = _as_ours(error)
+                continue
+
+            budget -= _num_tokens(image)
+            if jobs and budget < 0:
+                break
+
+            jobs.append(job)
+            processed.append(image)
+        if not jobs:
+            return
+
+        try:
+            results = self._forward(processed)
+        except Exception as error:
+            for job in jobs:
+                job.error = _as_ours(error)
+            return
+
+        self.num_batches += 1
+        self.num_images += len(jobs)
+        for job, result in zip(jobs, results, strict=True):
+            if np.isfinite(result.rows).all():
+                self._cache.put(job.image.digest, result)
+                job.result = result
+            else:
+                job.error = RequestFailedError("the vision tower's outputs are not finite")
+
+    def _forward(self, images: Sequence[ProcessedImage]) -> list[EmbeddedImage]:
+        rows = self._tower.forward(_concatenated(images))
+        ends = np.cumsum([len(image.inputs["order"]) for image in images])[:-1]
+        return [
+            EmbeddedImage(image.replacement, self._arranged(part, image), image.grid)
+            for image, part in zip(images, np.split(rows, ends), strict=True)
+        ]
+
+    def _arranged(self, rows: NDArray[np.float32], image: ProcessedImage) -> NDArray[np.float32]:
+        """Return a copy of an image's rows in the order of its image tokens."""
+        if image.rows is None:
+            return rows.copy()
+
+        if self._newline is not None:
+            rows = np.concatenate([rows, self._newline[np.newaxis]])
+        return rows[image.rows]
+
+
+@final
+class _ImageCache:
+    """Embedded images by digest, of which the least recently used leave. Thread-safe."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._images: OrderedDict[bytes, EmbeddedImage] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, digest: bytes) -> EmbeddedImage | None:
+        with self._lock:
+            if (image := self._images.get(digest)) is not None:
+                self._images.move_to_end(digest)
+            return image
+
+    def put(self, digest: bytes, image: EmbeddedImage) -> None:
+        """Keep an image, unless it is larger than the whole cache."""
+        with self._lock:
+            if digest in self._images or image.rows.nbytes > self._max_bytes:
+                return
+
+            self._images[digest] = image
+            self._bytes += image.rows.nbytes
+            while self._bytes > self._max_bytes:
+                self._bytes -= self._images.popitem(last=False)[1].rows.nbytes
+
+
+def _num_tokens(image: ProcessedImage) -> int:
+    return int(image.inputs["patches"].shape[0])
+
+
+def _concatenated(images: Sequence[ProcessedImage]) -> dict[str, NDArray[Any]]:
+    """Return the inputs of all images; `order` has indices of the tokens of all of them."""
+    first = images[0].inputs
+    if len(images) == 1:
+        return first
+
+    starts = np.cumsum([0, *map(_num_tokens, images)])
+    joined = {}
+    for name, value in first.items():
+        parts = [image.inputs[name] for image in images]
+        if name == "order":
+            pairs = zip(parts, starts[:-1], strict=True)
+            parts = [part + np.int32(start) for part, start in pairs]
+        is_axes = name == "positions" and value.ndim > 1
+        joined[name] = np.ascontiguousarray(np.concatenate(parts, axis=-1 if is_axes else 0))
+    return joined
+
+
+def _as_ours(error: Exception) -> Exception:
+    if isinstance(error, AiomlcError | MemoryError):
+        return error
+
+    failure = RequestFailedError(f"the vision tower failed: {error}")
+    failure.__cause__ = error
+    return failure
