@@ -54,6 +54,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def takes_pieces(self) -> bool:
+        """Whether prompts may have embedded pieces."""
+        ...
+
+    @property
     def is_batch_invariant(self) -> bool:
         """Whether the bits of a token's logits are independent of the other tokens of the batch."""
         ...

@@ -144,6 +144,8 @@ class DecoderConfig:
     #: Logits become `cap * tanh(logit / cap)`; 0 disables softcapping.
     final_logit_softcapping: float = 0.0
     per_layer_embedding: PerLayerEmbedding | None = None
+    #: The first layers to whose outputs embedded pieces add further rows (deepstack of Qwen 3 VL).
+    num_piece_layers: int = 0
     checkpoint: CheckpointLayout = field(default_factory=CheckpointLayout)
 
     @property
@@ -206,6 +208,23 @@ class DecoderConfig:
         embedding = self.per_layer_embedding
         own = 0 if embedding is None else embedding.size * self.num_hidden_layers
         return self.hidden_size + own
+
+    @property
+    def embedded_row_size(self) -> int:
+        """The numbers of a row of an embedded piece; 0 if the decoder takes none."""
+        takes_pieces = self.per_layer_embedding is None
+        return self.hidden_size * (1 + self.num_piece_layers) if takes_pieces else 0
+
+    @property
+    def needs_whole_pieces(self) -> bool:
+        """Whether one pass must have all positions of an embedded piece."""
+        return any(layer.sees_whole_pieces for layer in self.attention)
+
+    @property
+    def rope_axes(self) -> tuple[int, ...]:
+        """See `RopeConfig.axes`, which all layers share."""
+        axes = (layer.rope.axes(layer.head_dim) for layer in self.attention if layer.rope)
+        return next(axes, ())
 
     @property
     def cache_shape(self) -> CacheShape:

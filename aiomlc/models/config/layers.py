@@ -90,6 +90,8 @@ class AttentionConfig:
     value_norm: bool = False
     #: Whether there is no matrix of values: they are the keys before their norm.
     values_are_keys: bool = False
+    #: Whether the positions of an embedded piece, such as an image, see each other.
+    sees_whole_pieces: bool = False
     #: The layer whose keys and values this one reads, with as many heads; None if it has its own.
     kv_source: int | None = None
 

@@ -45,11 +45,24 @@ class RopeConfig:
     #: Whether the two dimensions of a pair are half a head apart even with partial rotation. The
     #: frequencies of the other pairs are 0.
     pads_to_head_dim: bool = False
+    #: Frequencies that multiply a position's time, height and width (M-RoPE); empty if a position
+    #: has one number.
+    sections: tuple[int, ...] = ()
+    interleaves_sections: bool = False  #: Whether the axes alternate, or follow each other.
 
     def within(self, tokens: int) -> Self:
         """Return the settings for sequences of at most `tokens` tokens."""
         is_long = self.uses_long_factors and tokens > self.original_context
         return replace(self, uses_long_factors=is_long)
+
+    def axes(self, head_dim: int) -> tuple[int, ...]:
+        """Return the axis, 0 to 2, of the position that each frequency multiplies; empty if a
+        position has one number."""
+        if not (self.sections and self.interleaves_sections):
+            return tuple(axis for axis, size in enumerate(self.sections) for _ in range(size))
+
+        pairs = range(len(self.inverse_frequencies(head_dim)))
+        return tuple(pair % 3 if pair < 3 * self.sections[pair % 3] else 0 for pair in pairs)
 
     def inverse_frequencies(self, head_dim: int) -> tuple[float, ...]:
         """Return radians per position for each rotated pair: `head_dim / 2` without partial

@@ -28,7 +28,7 @@ from aiomlc.models.graph.layers import (
 )
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.step import Step
-from aiomlc.models.graph.streams import StreamProjections, SumStreams
+from aiomlc.models.graph.streams import AddPieceRows, StreamProjections, SumStreams
 
 CreateCache = Callable[..., Any]
 
@@ -144,6 +144,8 @@ class DecoderLayers(Module):
             [build_block(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
         )
         self.norm: Norm = build_norm(config)
+        parts = range(1, config.num_piece_layers + 1)
+        self.piece_rows: nn.ModuleList = nn.ModuleList([AddPieceRows(part) for part in parts])
 
     def _add_layer_embeddings(self, config: DecoderConfig, plan: PerLayerEmbedding) -> None:
         size = config.num_hidden_layers * plan.size
@@ -182,8 +184,10 @@ class DecoderLayers(Module):
         if self.altup_projections is not None:
             x = self.altup_projections(x)
         update: nn.Tensor | None = None
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
             update, x = layer(update, x, step)
+            if index < len(self.piece_rows):
+                update = self.piece_rows[index](update)
         if self.altup_unembed_projections is not None:
             update, x = self.altup_unembed_projections(x)
             return update, x

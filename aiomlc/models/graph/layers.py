@@ -217,8 +217,8 @@ class CacheAttention(Module):
     def is_plain(self) -> bool:
         """Whether TVM's own cache attention supports the layer."""
         plan = self.plan
-        is_special = plan.window or plan.soft_cap or plan.sink_scores or self.cache_heads
-        return not (is_special or self.rope_slice[1])
+        is_special = plan.window or plan.soft_cap or plan.sink_scores or plan.sees_whole_pieces
+        return not (is_special or self.cache_heads or self.rope_slice[1])
 
     def forward(
         self, qkv: nn.Tensor, kv: nn.Object, sink_scores: nn.Tensor | None = None

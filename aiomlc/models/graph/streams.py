@@ -1,4 +1,5 @@
 """The parallel residual streams of Gemma 3n: a layer computes one and predicts the others (AltUp).
+And what embedded pieces add to a single stream.
 
 The streams of a token are adjacent: `[n, streams * hidden]`.
 """
@@ -6,6 +7,7 @@ The streams of a token are adjacent: `[n, streams * hidden]`.
 from __future__ import annotations
 
 __all__ = (
+    "AddPieceRows",
     "AddToLaterStreams",
     "AltUp",
     "CorrectStreams",
@@ -35,6 +37,20 @@ from aiomlc.models.graph.layers import (
 from aiomlc.models.graph.module import Module
 
 _UNSUPPORTED = "several residual streams are not supported on this target"
+
+
+class AddPieceRows(Module):
+    """Hidden states, with one part of the rows of embedded pieces added where pieces are.
+
+    Prompts have no pieces on a target without this operation.
+    """
+
+    def __init__(self, part: int) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return x
 
 
 class PredictStreams(Module):

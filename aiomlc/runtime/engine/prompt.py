@@ -20,7 +20,10 @@ class PromptPiece(NamedTuple):
 
     begin: int  #: The index of the first position in the prompt.
     digest: bytes  #: SHA-256 of the content; pieces with equal digests share their KV cache.
-    rows: NDArray[np.float32]  #: The embeddings, [positions, hidden].
+    #: The embeddings, [positions, hidden], each followed by what the first layers add to it.
+    rows: NDArray[np.float32]
+    #: Rows in time, height and width, if RoPE has a position on each of these axes.
+    grid: tuple[int, int, int] | None = None
 
 
 @final

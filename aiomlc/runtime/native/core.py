@@ -16,7 +16,7 @@ from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record
 from aiomlc.runtime.engine.logits_processors import LogitsProcessors, ProcessedSequence
 from aiomlc.runtime.engine.prompt import Prompt, PromptPiece
 from aiomlc.runtime.engine.trace import TraceEvent
-from aiomlc.runtime.native.library import native_function
+from aiomlc.runtime.native.library import ffi_shape, native_function
 from aiomlc.runtime.native.model import NativeModel
 from aiomlc.runtime.native.record_codec import (
     EMPTY_TRACE,
@@ -319,7 +319,8 @@ def _tensor(rows: memoryview) -> object:
 def _piece_record(piece: PromptPiece) -> object:
     import tvm_ffi
 
-    fields = {**piece._asdict(), "rows": tvm_ffi.from_dlpack(piece.rows)}
+    grid = None if piece.grid is None else ffi_shape(piece.grid)
+    fields = {**piece._asdict(), "rows": tvm_ffi.from_dlpack(piece.rows), "grid": grid}
     return native_record("aiomlc.PromptPiece", fields)
 
 

@@ -39,6 +39,9 @@ class ModelShape:
     recurrent_sizes: tuple[int, ...] = ()
     num_slots: int = 0  #: Recurrent states of sequences and checkpoints.
     checkpoint_interval: int = CHECKPOINT_INTERVAL  #: Tokens between checkpoints.
+    embedded_row_size: int = 0  #: Floats of a row of an embedded piece; 0 if there are none.
+    needs_whole_pieces: bool = False  #: Whether one pass must have all positions of a piece.
+    rope_axes: tuple[int, ...] = ()  #: See `RopeConfig.axes`.
 
     @classmethod
     def of(
@@ -71,6 +74,9 @@ class ModelShape:
             kv_dtype=metadata["kv_dtype"],
             recurrent_sizes=recurrent_sizes,
             num_slots=num_slots,
+            embedded_row_size=metadata["embedded_row_size"],
+            needs_whole_pieces=metadata["needs_whole_pieces"],
+            rope_axes=tuple(metadata["rope_axes"]),
         )
 
 
@@ -158,7 +164,11 @@ class NativeModel:
 
 
 def _shape_fields(shape: ModelShape) -> dict[str, object]:
-    return {**asdict(shape), "recurrent_sizes": ffi_shape(shape.recurrent_sizes)}
+    shapes = {
+        "recurrent_sizes": ffi_shape(shape.recurrent_sizes),
+        "rope_axes": ffi_shape(shape.rope_axes),
+    }
+    return asdict(shape) | shapes
 
 
 def _as_record(faults: Faults) -> object:

@@ -8,7 +8,8 @@ namespace aiomlc {
 
 Engine::Engine(Model* model, Vocabulary vocabulary, const EngineOptions& options)
     : stepper_(model, options, &ids_),
-      factory_(*model, std::move(vocabulary), options.max_recycling_sequences != 0, options.now),
+      factory_(*model, std::move(vocabulary), StepTokenBudget(*model, options),
+               options.max_recycling_sequences != 0, options.now),
       max_live_sequences_(MaxLiveSequences(*model, options)),
       now_(options.now) {
   Publish();

@@ -28,12 +28,17 @@ void PrefixTransfer::Validate(const PrefixKey& key, int64_t begin, size_t data_s
                                      " tokens have " + std::to_string(expected) + " bytes, got " +
                                      std::to_string(data_size));
   ValidateTokenIds("the token ids", key.keys.token_ids, context_.model->vocab_size());
-  ValidatePieces(key.keys.pieces, num_tokens, context_.model->embedded_row_size());
+  const PieceTraits traits = context_.model->piece_traits();
+  ValidatePieces(key.keys.pieces, num_tokens, traits);
+  for (const int64_t position : {begin, num_tokens}) {
+    Require(!traits.needs_whole_pieces || BeginOfCutPiece(key.keys.pieces, position) == position,
+            "a prefix of this model must not begin or end within an embedded piece, got position " +
+                std::to_string(position));
+  }
 }
 
 int64_t PrefixTransfer::CountCached(const PrefixKey& key) const {
-  ValidatePieces(key.keys.pieces, static_cast<int64_t>(key.size()),
-                 context_.model->embedded_row_size());
+  ValidatePieces(key.keys.pieces, static_cast<int64_t>(key.size()), context_.model->piece_traits());
   return context_.scheduler.FindPrefix(key).num_tokens;
 }
 

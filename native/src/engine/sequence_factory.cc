@@ -18,11 +18,13 @@ uint64_t DrawSeed() {
 
 }  // namespace
 
-SequenceFactory::SequenceFactory(const Model& model, Vocabulary vocabulary, bool can_pin,
+SequenceFactory::SequenceFactory(const Model& model, Vocabulary vocabulary,
+                                 int64_t step_token_budget, bool can_pin,
                                  std::function<TimePoint()> now)
     : vocabulary_(std::move(vocabulary)),
       vocab_size_(model.vocab_size()),
-      embedded_row_size_(model.embedded_row_size()),
+      piece_traits_(model.piece_traits()),
+      step_token_budget_(step_token_budget),
       max_sequence_tokens_(MaxTokens(model.state(), model.context_window())),
       can_pin_(can_pin),
       now_(std::move(now)) {}
@@ -46,7 +48,7 @@ void SequenceFactory::Validate(const Prompt& prompt, const SequenceOptions& opti
     throw EngineError(ErrorKind::kBadRequest,
                       "a prefix cannot be pinned while the prefix cache is disabled");
   }
-  ValidatePrompt(prompt, vocab_size_, embedded_row_size_);
+  ValidatePrompt(prompt, vocab_size_, piece_traits_, step_token_budget_);
   if (!prompt.pieces.empty() && options.prompt_logprobs.has_value()) {
     throw EngineError(ErrorKind::kBadRequest,
                       "prompt_logprobs: a prompt with embedded pieces has none; leave it out");

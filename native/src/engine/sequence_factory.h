@@ -22,11 +22,12 @@ namespace aiomlc {
 class SequenceFactory {
  public:
   /*!
+   * \param step_token_budget The maximum number of tokens per step.
    * \param can_pin Whether the prefix cache is enabled.
    * \param now The clock of deadlines.
    */
-  SequenceFactory(const Model& model, Vocabulary vocabulary, bool can_pin,
-                  std::function<TimePoint()> now);
+  SequenceFactory(const Model& model, Vocabulary vocabulary, int64_t step_token_budget,
+                  bool can_pin, std::function<TimePoint()> now);
   SequenceFactory(const SequenceFactory&) = delete;
   SequenceFactory& operator=(const SequenceFactory&) = delete;
 
@@ -47,7 +48,8 @@ class SequenceFactory {
 
   const Vocabulary vocabulary_;
   const int64_t vocab_size_;
-  const int64_t embedded_row_size_;
+  const PieceTraits piece_traits_;
+  const int64_t step_token_budget_;
   const int64_t max_sequence_tokens_;
   const bool can_pin_;
   const std::function<TimePoint()> now_;

@@ -25,10 +25,12 @@ struct StepContext {
   StepContext(Model* model, const EngineOptions& options)
       : model(model),
         now(options.now),
-        scheduler(&model->state(), {.max_batch_size = model->max_batch_size(),
-                                    .step_token_budget = StepTokenBudget(*model, options),
-                                    .max_recycling = options.max_recycling_sequences,
-                                    .separate_prefill = options.separate_prefill}),
+        scheduler(&model->state(),
+                  {.max_batch_size = model->max_batch_size(),
+                   .step_token_budget = StepTokenBudget(*model, options),
+                   .max_recycling = options.max_recycling_sequences,
+                   .separate_prefill = options.separate_prefill,
+                   .needs_whole_pieces = model->piece_traits().needs_whole_pieces}),
         speculation(CreateSpeculation(*model, options)) {}
   StepContext(const StepContext&) = delete;
   StepContext& operator=(const StepContext&) = delete;

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "prompt/rope_positions.h"
 #include "sequence/sequence_record.h"
 
 namespace aiomlc {
@@ -149,9 +150,24 @@ void Stepper::AddEmbedded(const StepRow& row, ForwardInput* input) {
     const int64_t first = std::max(begin, piece.key.begin);
     const int64_t count = std::min(end, piece.key.end()) - first;
     if (count <= 0) continue;
-    const float* rows = piece.rows.get() + (first - piece.key.begin) * piece.hidden_size;
+    const float* rows = piece.rows.get() + (first - piece.key.begin) * piece.row_size;
     input->embedded.push_back(
         {static_cast<int32_t>(offset + first), static_cast<int32_t>(count), rows});
+  }
+}
+
+void Stepper::AddRopePositions(const StepPlan& plan, ForwardInput* input) {
+  const auto has_grids = [](const StepRow& row) { return row.sequence->has_grids; };
+  if (std::none_of(plan.rows.begin(), plan.rows.end(), has_grids)) return;
+  const size_t num_tokens = input->token_ids.size();
+  input->rope_positions.resize(kRopeAxes * num_tokens);
+  int32_t* out = input->rope_positions.data();
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const Sequence& sequence = *plan.rows[i].sequence;
+    const int64_t count = input->append_lengths[i];
+    WriteRopePositions(sequence.piece_keys, sequence.num_computed, sequence.num_computed + count,
+                       static_cast<int64_t>(num_tokens), out);
+    out += count;
   }
 }
 
@@ -180,6 +196,7 @@ const float* Stepper::Forward(const StepPlan& plan) {
     input.draft_lengths.resize(plan.rows.size());
     input.draft_lengths[input.sequence_ids.size() - 1] = num_draft;
   }
+  AddRopePositions(plan, &input);
   if (context_.speculation == nullptr || context_.speculation->hidden_layers().empty()) {
     return context_.model->Forward(input).logits;
   }

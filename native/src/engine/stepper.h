@@ -79,6 +79,8 @@ class Stepper {
   void ApplySequenceChanges(const StepPlan& plan);
   /*! \brief Add the embedded rows of the tokens that `row` has just added to `input`. */
   static void AddEmbedded(const StepRow& row, ForwardInput* input);
+  /*! \brief Add the RoPE positions of all tokens, if those of a sequence are not its indices. */
+  static void AddRopePositions(const StepPlan& plan, ForwardInput* input);
   /*! \brief Run the model, and keep what the drafter reads. \return The logits. */
   const float* ForwardForDrafter(const StepPlan& plan, ForwardInput input);
   /*! \return The logits of the plan's rows, in order: scored prompt tokens, last token, drafts. */

@@ -110,12 +110,17 @@ PromptPiece PromptPieceObj::ToNative(size_t index) const {
   require(rows.has_value() && rows.value().ndim() == 2 && rows.value().IsContiguous() &&
               rows.value().dtype() == DLDataType{kDLFloat, 32, 1} &&
               rows.value().device().device_type == kDLCPU,
-          "rows must be a contiguous float32[positions, hidden] in the memory of the CPU");
+          "rows must be a contiguous float32[positions, row size] in the memory of the CPU");
   const ffi::Tensor tensor = rows.value();
   piece.key.begin = begin;
   piece.key.num_positions = tensor.size(0);
   std::copy_n(digest.data(), piece.key.digest.size(), piece.key.digest.begin());
-  piece.hidden_size = tensor.size(1);
+  piece.row_size = tensor.size(1);
+  if (grid.has_value()) {
+    require(grid.value().size() == 3, "grid must have 3 sizes: time, height and width");
+    piece.key.grid = {grid.value()[0], grid.value()[1], grid.value()[2]};
+    require(piece.key.grid != PieceGrid(), "grid must have a size of at least 1");
+  }
   piece.rows = {static_cast<const float*>(tensor.data_ptr()), [tensor](const float*) {}};
   return piece;
 }
@@ -148,7 +153,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def(refl::init<>())
       .def_rw("begin", &PromptPieceObj::begin)
       .def_rw("digest", &PromptPieceObj::digest)
-      .def_rw("rows", &PromptPieceObj::rows);
+      .def_rw("rows", &PromptPieceObj::rows)
+      .def_rw("grid", &PromptPieceObj::grid);
   refl::ObjectDef<EngineOptionsObj>()
       .def(refl::init<>())
       .def_rw("step_token_budget", &EngineOptions::step_token_budget)
@@ -171,7 +177,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_rw("kv_dtype", &ModelShape::kv_dtype)
       .def_rw("recurrent_sizes", &ModelShapeObj::recurrent_sizes_shape)
       .def_rw("num_slots", &ModelShape::num_slots)
-      .def_rw("checkpoint_interval", &ModelShape::checkpoint_interval);
+      .def_rw("checkpoint_interval", &ModelShape::checkpoint_interval)
+      .def_rw("embedded_row_size", &ModelShape::embedded_row_size)
+      .def_rw("needs_whole_pieces", &ModelShape::needs_whole_pieces)
+      .def_rw("rope_axes", &ModelShapeObj::rope_axes_shape);
   refl::ObjectDef<FaultsObj>()
       .def(refl::init<>())
       .def_rw("fail_at_pass", &Faults::fail_at_pass)

@@ -73,15 +73,16 @@ class SequenceOptionsObj : public tvm::ffi::Object,
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.SequenceOptions", SequenceOptionsObj, tvm::ffi::Object);
 };
 
-/*! \brief The settings of an engine. */
 /*! \brief An embedded piece of a prompt. */
 class PromptPieceObj : public tvm::ffi::Object {
  public:
   int64_t begin = 0;
   /*! \brief 32 bytes. */
   tvm::ffi::Bytes digest;
-  /*! \brief float32[positions, hidden], which is not copied. */
+  /*! \brief float32[positions, row size], which is not copied. */
   tvm::ffi::Optional<tvm::ffi::Tensor> rows;
+  /*! \brief Rows in time, height and width. */
+  tvm::ffi::Optional<tvm::ffi::Shape> grid;
 
   /*! \throws EngineError kBadRequest that names the field. */
   PromptPiece ToNative(size_t index) const;
@@ -90,6 +91,7 @@ class PromptPieceObj : public tvm::ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.PromptPiece", PromptPieceObj, tvm::ffi::Object);
 };
 
+/*! \brief The settings of an engine. */
 class EngineOptionsObj : public tvm::ffi::Object, public EngineOptions {
  public:
   /*! \brief "disable", "prompt_lookup" or "small_draft". */
@@ -106,9 +108,11 @@ class EngineOptionsObj : public tvm::ffi::Object, public EngineOptions {
 class ModelShapeObj : public tvm::ffi::Object, public ModelShape {
  public:
   tvm::ffi::Shape recurrent_sizes_shape;
+  tvm::ffi::Shape rope_axes_shape;
 
   ModelShape ToNative() const {
     ModelShape shape = *this;
+    shape.rope_axes.assign(rope_axes_shape.begin(), rope_axes_shape.end());
     shape.recurrent_sizes.assign(recurrent_sizes_shape.begin(), recurrent_sizes_shape.end());
     return shape;
   }

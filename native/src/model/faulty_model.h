@@ -77,7 +77,7 @@ class FaultyModel final : public Model {
   int64_t context_window() const final { return model_->context_window(); }
   int64_t max_batch_size() const final { return model_->max_batch_size(); }
   int64_t prefill_chunk_size() const final { return model_->prefill_chunk_size(); }
-  int64_t embedded_row_size() const final { return model_->embedded_row_size(); }
+  PieceTraits piece_traits() const final { return model_->piece_traits(); }
   std::span<const HiddenLayer> hidden_layers() const final { return model_->hidden_layers(); }
   int64_t hidden_size() const final { return model_->hidden_size(); }
   SequenceState& state() final { return state_; }

@@ -11,6 +11,7 @@
 
 #include "model/hidden_states.h"
 #include "model/sequence_state.h"
+#include "prompt/prompt.h"
 
 namespace aiomlc {
 
@@ -19,7 +20,7 @@ struct EmbeddedRows {
   /*! \brief The index in `ForwardInput::token_ids` of the first token. */
   int32_t begin;
   int32_t count;
-  /*! \brief float32[count, embedded_row_size()], valid during the forward pass. */
+  /*! \brief float32[count, piece_traits().row_size], valid during the forward pass. */
   const float* data;
 };
 
@@ -33,6 +34,11 @@ struct ForwardInput {
   std::vector<int32_t> token_ids;
   /*! \brief In ascending order, without overlap; the token ids at their places are not used. */
   std::vector<EmbeddedRows> embedded;
+  /*!
+   * \brief int32[3, token_ids.size()], the RoPE positions of each token in time, height and width;
+   * empty if those of each token are its index in the sequence.
+   */
+  std::vector<int32_t> rope_positions;
   /*!
    * \brief The ascending indices in `token_ids` at which logits are computed.
    *
@@ -73,8 +79,8 @@ class Model {
   virtual int64_t max_batch_size() const = 0;
   /*! \brief The maximum number of tokens per forward pass. */
   virtual int64_t prefill_chunk_size() const = 0;
-  /*! \brief The floats of an embedded row; 0 if the model takes no embedded rows. */
-  virtual int64_t embedded_row_size() const = 0;
+  /*! \brief The embedded rows that the model takes. */
+  virtual PieceTraits piece_traits() const = 0;
   /*! \brief The layers whose hidden states `Forward` can return, in ascending order. */
   virtual std::span<const HiddenLayer> hidden_layers() const = 0;
   /*! \brief The floats of a hidden state; 0 if `hidden_layers` is empty. */

@@ -35,6 +35,11 @@ struct ModelShape {
   /*! \brief The slots for recurrent states, and the tokens between their checkpoints. */
   int64_t num_slots = 0;
   int64_t checkpoint_interval = 0;
+  /*! \brief The embedded rows that its libraries take; see `PieceTraits` for both. */
+  int64_t embedded_row_size = 0;
+  bool needs_whole_pieces = false;
+  /*! \brief See `PassPieces::rope_axes`; empty if RoPE has one position per token. */
+  std::vector<uint8_t> rope_axes;
 };
 
 /*! \brief The state that the functions of a compiled library read and write. */

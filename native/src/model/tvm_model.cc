@@ -1,5 +1,7 @@
 #include "model/tvm_model.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -32,6 +34,19 @@ TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, M
   state_ = std::move(state);
 }
 
+ffi::Tensor TvmModel::Embed(const ForwardInput& input) const {
+  ffi::Tensor hidden = embed_(HostTensor(input.token_ids), params_).cast<ffi::Tensor>();
+  const size_t width = static_cast<size_t>(hidden.shape()[1]);
+  auto* const rows = static_cast<float*>(hidden.data_ptr());
+  for (const EmbeddedRows& embedded : input.embedded) {
+    for (int32_t i = 0; i < embedded.count; ++i) {
+      std::copy_n(embedded.data + i * shape_.embedded_row_size, width,
+                  rows + static_cast<size_t>(embedded.begin + i) * width);
+    }
+  }
+  return hidden;
+}
+
 ForwardOutput TvmModel::Forward(const ForwardInput& input) {
   RequireHiddenLayers(input.hidden.layers, hidden_layers());
   ThreadPool::Scope scope(pool_);
@@ -41,8 +56,21 @@ ForwardOutput TvmModel::Forward(const ForwardInput& input) {
   const int64_t num_tokens = static_cast<int64_t>(input.token_ids.size());
   const int64_t num_rows = static_cast<int64_t>(input.sequence_ids.size());
   state_->BeginForward(input);
-  ffi::Tensor hidden = embed_(HostTensor(input.token_ids), params_).cast<ffi::Tensor>();
+  ffi::Tensor hidden = Embed(input);
   const int64_t width = hidden.shape()[1];
+  PassPieces pieces{.num_rows = num_tokens};
+  std::optional<PassPieces::Scope> pieces_scope;
+  if (!input.embedded.empty() || !input.rope_positions.empty()) {
+    piece_rows_.clear();
+    for (const EmbeddedRows& embedded : input.embedded) {
+      piece_rows_.push_back({embedded.begin, embedded.count, embedded.data});
+    }
+    pieces.pieces = piece_rows_;
+    pieces.num_parts = shape_.embedded_row_size / width;
+    if (!input.rope_positions.empty()) pieces.rope_positions = input.rope_positions.data();
+    pieces.rope_axes = shape_.rope_axes;
+    pieces_scope.emplace(pieces);
+  }
   const bool only_decodes =
       num_rows == num_tokens && input.logit_positions.size() == input.token_ids.size();
   ffi::Any result;

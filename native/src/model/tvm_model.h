@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "kernels/attention/pass_pieces.h"
 #include "kernels/recurrent/state_memory.h"
 #include "model/model.h"
 #include "model/model_state.h"
@@ -42,8 +44,9 @@ class TvmModel final : public Model {
   int64_t context_window() const final { return shape_.context_window; }
   int64_t max_batch_size() const final { return shape_.max_batch_size; }
   int64_t prefill_chunk_size() const final { return shape_.prefill_chunk_size; }
-  /*! \brief Its libraries embed token ids only. */
-  int64_t embedded_row_size() const final { return 0; }
+  PieceTraits piece_traits() const final {
+    return {shape_.embedded_row_size, !shape_.rope_axes.empty(), shape_.needs_whole_pieces};
+  }
   /*! \brief Its libraries return logits only. */
   std::span<const HiddenLayer> hidden_layers() const final { return {}; }
   int64_t hidden_size() const final { return 0; }
@@ -55,6 +58,9 @@ class TvmModel final : public Model {
   tvm::ffi::Tensor logits() const { return logits_; }
 
  private:
+  /*! \return The embeddings of the tokens, float32[tokens, size]. */
+  tvm::ffi::Tensor Embed(const ForwardInput& input) const;
+
   const ModelShape shape_;
   ThreadPool pool_;
   HugePages huge_pages_;
@@ -64,6 +70,7 @@ class TvmModel final : public Model {
   std::unique_ptr<ModelState> state_;
   /*! \brief Of the recurrent layers; null if there is none. */
   StateMemory* recurrent_ = nullptr;
+  std::vector<PieceRows> piece_rows_;
   tvm::ffi::Tensor logits_;
 };
 

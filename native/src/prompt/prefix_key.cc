@@ -13,6 +13,12 @@ std::span<const PieceKey> KeyRun::CoveredPieces() const {
   return {first, last};
 }
 
+int64_t BeginOfCutPiece(std::span<const PieceKey> pieces, int64_t position) {
+  const auto piece = std::partition_point(
+      pieces.begin(), pieces.end(), [&](const PieceKey& other) { return other.end() <= position; });
+  return piece == pieces.end() ? position : std::min(position, piece->begin);
+}
+
 namespace {
 
 /*! \brief Compares blocks, which is several times as fast as one token after the other. */

@@ -5,6 +5,7 @@
 #ifndef AIOMLC_PROMPT_PREFIX_KEY_H_
 #define AIOMLC_PROMPT_PREFIX_KEY_H_
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <concepts>
@@ -18,12 +19,29 @@ namespace aiomlc {
 /*! \brief A SHA-256 digest of the content of an embedded piece. */
 using PieceDigest = std::array<uint8_t, 32>;
 
+/*!
+ * \brief The extent of a piece in time, height and width: RoPE has three positions at each of its
+ * rows, which are in row-major order.
+ */
+struct PieceGrid {
+  int64_t time = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+
+  bool is_empty() const { return time == 0; }
+  /*! \return The RoPE positions that the piece takes: the text after it goes on at the next one. */
+  int64_t num_rope_positions() const { return std::max(height, width); }
+  friend auto operator<=>(const PieceGrid&, const PieceGrid&) = default;
+};
+
 /*! \brief The identity of an embedded piece, and its place in the prompt. */
 struct PieceKey {
   /*! \brief The index of its first position in the prompt. */
   int64_t begin = 0;
   int64_t num_positions = 0;
   PieceDigest digest{};
+  /*! \brief Empty if RoPE has one position per row, its index in the prompt. */
+  PieceGrid grid = {};
 
   int64_t end() const { return begin + num_positions; }
   friend auto operator<=>(const PieceKey&, const PieceKey&) = default;
@@ -51,6 +69,10 @@ struct KeyRun {
   /*! \return The pieces at these positions; the first and the last may extend beyond them. */
   std::span<const PieceKey> CoveredPieces() const;
 };
+
+/*! \return The begin of the piece that positions both before and after `position` belong to;
+ * `position` if there is none. */
+int64_t BeginOfCutPiece(std::span<const PieceKey> pieces, int64_t position);
 
 /*! \return The number of first keys that two runs with the same `begin` have in common. */
 size_t CountCommon(const KeyRun& a, const KeyRun& b);

@@ -26,8 +26,27 @@ void ValidateTokenIds(const char* name, std::span<const int32_t> token_ids, int6
   }
 }
 
-void ValidatePieces(std::span<const PieceKey> pieces, int64_t num_tokens, int64_t hidden_size) {
-  Require(pieces.empty() || hidden_size > 0,
+namespace {
+
+void ValidateGrid(size_t index, const PieceKey& piece, const PieceTraits& traits) {
+  const PieceGrid& grid = piece.grid;
+  if (grid == PieceGrid()) return;
+  Require(traits.takes_grids,
+          FieldOf(index, "grid") + " must be absent: the model has one RoPE position per token");
+  const auto is_valid = [&](int64_t size) { return size >= 1 && size <= piece.num_positions; };
+  const bool fits = is_valid(grid.time) && is_valid(grid.height) && is_valid(grid.width) &&
+                    is_valid(grid.time * grid.height) &&
+                    grid.time * grid.height * grid.width == piece.num_positions;
+  Require(fits, FieldOf(index, "grid") + " must have " + std::to_string(piece.num_positions) +
+                    " rows, as the piece, got " + std::to_string(grid.time) + " x " +
+                    std::to_string(grid.height) + " x " + std::to_string(grid.width));
+}
+
+}  // namespace
+
+void ValidatePieces(std::span<const PieceKey> pieces, int64_t num_tokens,
+                    const PieceTraits& traits) {
+  Require(pieces.empty() || traits.row_size > 0,
           "prompt.pieces: the model takes no embedded pieces, got " +
               std::to_string(pieces.size()) + "; send a prompt of token ids only");
   int64_t end = 0;
@@ -40,20 +59,26 @@ void ValidatePieces(std::span<const PieceKey> pieces, int64_t num_tokens, int64_
     Require(piece.num_positions >= 1 && piece.num_positions <= num_left,
             FieldOf(i, "num_positions") + " must be in [1, " + std::to_string(num_left) +
                 "], got " + std::to_string(piece.num_positions));
+    ValidateGrid(i, piece, traits);
     end = piece.end();
   }
 }
 
-void ValidatePrompt(const Prompt& prompt, int64_t vocab_size, int64_t hidden_size) {
+void ValidatePrompt(const Prompt& prompt, int64_t vocab_size, const PieceTraits& traits,
+                    int64_t max_tokens) {
   Require(!prompt.token_ids.empty(), "the prompt must have at least one token");
   ValidateTokenIds("the token ids of the prompt", prompt.token_ids, vocab_size);
-  ValidatePieces(KeysOf(prompt.pieces), static_cast<int64_t>(prompt.token_ids.size()), hidden_size);
+  ValidatePieces(KeysOf(prompt.pieces), static_cast<int64_t>(prompt.token_ids.size()), traits);
   for (size_t i = 0; i < prompt.pieces.size(); ++i) {
     const PromptPiece& piece = prompt.pieces[i];
-    Require(piece.rows != nullptr && piece.hidden_size == hidden_size,
-            FieldOf(i, "rows") + " must have " + std::to_string(hidden_size) +
+    Require(piece.rows != nullptr && piece.row_size == traits.row_size,
+            FieldOf(i, "rows") + " must have " + std::to_string(traits.row_size) +
                 " floats per position, got " +
-                std::to_string(piece.rows == nullptr ? 0 : piece.hidden_size));
+                std::to_string(piece.rows == nullptr ? 0 : piece.row_size));
+    Require(!traits.needs_whole_pieces || piece.key.num_positions <= max_tokens,
+            FieldOf(i, "rows") + " must have at most " + std::to_string(max_tokens) +
+                " rows, got " + std::to_string(piece.key.num_positions) +
+                ": the model computes an image in one step, whose size is prefill_chunk_size");
   }
 }
 

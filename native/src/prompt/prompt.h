@@ -24,9 +24,22 @@ namespace aiomlc {
  */
 struct PromptPiece {
   PieceKey key;
-  /*! \brief float32[key.num_positions, hidden_size]; shared by the choices of a request. */
+  /*! \brief float32[key.num_positions, row_size]; shared by the choices of a request. */
   std::shared_ptr<const float> rows;
-  int64_t hidden_size = 0;
+  int64_t row_size = 0;
+};
+
+/*! \brief The embedded pieces that a model takes. */
+struct PieceTraits {
+  /*! \brief The floats of an embedded row; 0 if the model takes no pieces. */
+  int64_t row_size = 0;
+  /*! \brief Whether pieces may have grids. */
+  bool takes_grids = false;
+  /*!
+   * \brief Whether the positions of a piece see each other, so that one forward pass must have all
+   * of them, and a prefix must not end within a piece.
+   */
+  bool needs_whole_pieces = false;
 };
 
 /*! \brief The tokens of a prompt, some of which are placeholders of embedded pieces. */
@@ -54,18 +67,20 @@ struct Prompt {
 void ValidateTokenIds(const char* name, std::span<const int32_t> token_ids, int64_t vocab_size);
 
 /*!
- * \brief Require pieces that are in ascending order, do not overlap, and end within the prompt.
- * \param hidden_size The floats of a row; 0 if the model takes no embedded pieces.
+ * \brief Require pieces that the model takes, in ascending order without overlap, which end within
+ * the prompt.
  * \throws EngineError kBadRequest that names the field.
  */
-void ValidatePieces(std::span<const PieceKey> pieces, int64_t num_tokens, int64_t hidden_size);
+void ValidatePieces(std::span<const PieceKey> pieces, int64_t num_tokens,
+                    const PieceTraits& traits);
 
 /*!
  * \brief Require at least one token, token ids of the vocabulary, and pieces that the model takes.
- * \param hidden_size See `Model::embedded_row_size`.
+ * \param max_tokens The most tokens of a forward pass.
  * \throws EngineError kBadRequest that names the field.
  */
-void ValidatePrompt(const Prompt& prompt, int64_t vocab_size, int64_t hidden_size);
+void ValidatePrompt(const Prompt& prompt, int64_t vocab_size, const PieceTraits& traits,
+                    int64_t max_tokens);
 
 /*! \return The keys of the pieces. */
 std::vector<PieceKey> KeysOf(std::span<const PromptPiece> pieces);

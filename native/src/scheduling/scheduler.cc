@@ -49,6 +49,7 @@ Scheduler::Scheduler(const SequenceState* state, const SchedulerLimits& limits)
       step_token_budget_(limits.step_token_budget),
       max_scored_(limits.max_scored),
       separate_prefill_(limits.separate_prefill),
+      needs_whole_pieces_(limits.needs_whole_pieces),
       // With at most as many sequences as tokens, decodes always leave tokens for a prefill.
       max_running_(std::min(limits.max_batch_size, limits.step_token_budget)),
       budget_(state->total()),
@@ -189,8 +190,20 @@ void Scheduler::PlanAdmissions(StepPlan* plan) const {
 }
 
 PrefixMatch Scheduler::FindPrefix(const PrefixKey& key) const {
-  return prefix_cache_.Find(
-      key, [this](int64_t id, int64_t num_tokens) { return state_->Checkpoint(id, num_tokens); });
+  return prefix_cache_.Find(key, [&](int64_t id, int64_t num_tokens) {
+    return LastFork(id, key.keys.pieces, num_tokens, ForkKind::kAny);
+  });
+}
+
+int64_t Scheduler::LastFork(int64_t id, std::span<const PieceKey> pieces, int64_t num_tokens,
+                            ForkKind kind) const {
+  // A checkpoint before a piece may divide an earlier one.
+  for (int64_t limit = num_tokens;;) {
+    if (kind == ForkKind::kShared) limit = LastSharedFork(*state_, limit);
+    const int64_t checkpoint = state_->Checkpoint(id, limit);
+    limit = WithoutCutPiece(pieces, checkpoint);
+    if (limit == checkpoint) return checkpoint;
+  }
 }
 
 bool Scheduler::ShouldWait(const Sequence& sequence, int64_t num_cached,
@@ -200,6 +213,7 @@ bool Scheduler::ShouldWait(const Sequence& sequence, int64_t num_cached,
     if (!other->ComesBefore(sequence) || other->is_decoding()) return false;
     int64_t num_common = CountForkable(sequence, *other);
     num_common -= num_common % state_->granularity();
+    num_common = WithoutCutPiece(sequence.piece_keys, num_common);
     return IsWorthWaiting(num_cached, num_common, sequence.num_tokens());
   };
   return std::any_of(running_.begin(), running_.end(), can_fork_later) ||
@@ -223,7 +237,8 @@ void Scheduler::PlanEvictions(size_t num_survivors, StepPlan* plan) const {
   const std::set<int64_t> evicted(plan->evicted.begin(), plan->evicted.end());
   for (auto& [sequence, prefix] : plan->admitted) {
     if (!evicted.contains(prefix.id)) continue;
-    prefix.num_tokens = state_->Checkpoint(prefix.id, LastSharedFork(*state_, prefix.num_tokens));
+    prefix.num_tokens =
+        LastFork(prefix.id, sequence->piece_keys, prefix.num_tokens, ForkKind::kShared);
   }
 }
 
@@ -264,10 +279,20 @@ void Scheduler::PlanRows(size_t num_survivors, StepPlan* plan) const {
   const bool has_prefill =
       std::any_of(first_prefill, order.end(),
                   [](const RowCandidate& candidate) { return candidate.prefills(); });
-  if (separate_prefill_ && has_prefill) {
+  const auto without_cut = [this](const RowCandidate& candidate, int64_t num_tokens) {
+    const int64_t end = candidate.num_computed + num_tokens;
+    return WithoutCutPiece(candidate.sequence->piece_keys, end) - candidate.num_computed;
+  };
+  const int64_t num_decodes = first_prefill - order.begin();
+  // A piece may need more tokens than the decodes of every step leave.
+  const bool needs_all =
+      first_prefill != order.end() && num_decodes > 0 &&
+      without_cut(*first_prefill,
+                  std::min(first_prefill->num_uncomputed(), step_token_budget_ - num_decodes)) == 0;
+  if ((separate_prefill_ && has_prefill) || needs_all) {
     order.erase(order.begin(), first_prefill);
   } else {
-    plan->decode_tokens = first_prefill - order.begin();
+    plan->decode_tokens = num_decodes;
   }
   std::vector<int64_t> requested;
   requested.reserve(order.size());
@@ -278,7 +303,9 @@ void Scheduler::PlanRows(size_t num_survivors, StepPlan* plan) const {
     max_scored -= candidate.CountScored(num_tokens);
     requested.push_back(num_tokens);
   }
-  const std::vector<int64_t> granted = SplitBudget(requested, step_token_budget_);
+  const std::vector<int64_t> granted =
+      SplitBudget(requested, step_token_budget_,
+                  [&](size_t row, int64_t tokens) { return without_cut(order[row], tokens); });
   for (size_t i = 0; i < order.size(); ++i) {
     if (granted[i] == 0) continue;
     const bool needs_logits = granted[i] == order[i].num_uncomputed();

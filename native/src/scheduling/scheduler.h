@@ -9,6 +9,7 @@
 #include <deque>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "model/sequence_state.h"
@@ -33,6 +34,8 @@ struct SchedulerLimits {
   int64_t max_scored = 128;
   /*! \brief Whether a step with prefills has no decodes. */
   bool separate_prefill = false;
+  /*! \brief Whether a step must have all positions of an embedded piece, or none. */
+  bool needs_whole_pieces = false;
 };
 
 /*!
@@ -111,7 +114,8 @@ class Scheduler {
   /*! \brief The free resources, and those of recycling prefix cache entries. */
   Resources available() const { return budget_.free() + prefix_cache_.recycling_cost(); }
   /*!
-   * \return The entry or running sequence with the longest common prefix, up to a checkpoint.
+   * \return The entry or running sequence with the longest common prefix, up to a checkpoint that
+   * divides no piece which must be whole.
    */
   PrefixMatch FindPrefix(const PrefixKey& key) const;
   /*! \brief The running sequences by priority and arrival. */
@@ -129,6 +133,20 @@ class Scheduler {
   void PlanAdmissions(StepPlan* plan) const;
   /*! \brief Choose among the first `num_waiting` waiting sequences. */
   Admissions SelectAdmissions(size_t num_waiting, const Resources& free) const;
+  /*!
+   * \return The largest number of tokens, at most `num_tokens`, that divides no piece which
+   * must be whole.
+   */
+  int64_t WithoutCutPiece(std::span<const PieceKey> pieces, int64_t num_tokens) const {
+    return needs_whole_pieces_ ? BeginOfCutPiece(pieces, num_tokens) : num_tokens;
+  }
+  enum class ForkKind { kAny, kShared };
+  /*!
+   * \return The most tokens, at most `num_tokens`, at which a sequence with these pieces can be
+   * forked from `id`; with kShared, as `LastSharedFork`.
+   */
+  int64_t LastFork(int64_t id, std::span<const PieceKey> pieces, int64_t num_tokens,
+                   ForkKind kind) const;
   /*! \brief Whether to delay an admission, to fork from a sequence that is being computed. */
   bool ShouldWait(const Sequence& sequence, int64_t num_cached, const StepPlan& plan) const;
   void PlanEvictions(size_t num_survivors, StepPlan* plan) const;
@@ -148,6 +166,7 @@ class Scheduler {
   int64_t step_token_budget_;
   int64_t max_scored_;
   bool separate_prefill_;
+  bool needs_whole_pieces_;
   int64_t max_running_;
   ResourceBudget budget_;
   PrefixCache prefix_cache_;

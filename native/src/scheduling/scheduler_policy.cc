@@ -46,14 +46,4 @@ bool IsWorthWaiting(int64_t num_cached, int64_t num_common, int64_t num_tokens) 
   return 2 * (num_common - num_cached) >= num_tokens - num_cached;
 }
 
-std::vector<int64_t> SplitBudget(const std::vector<int64_t>& requested, int64_t budget) {
-  std::vector<int64_t> granted;
-  granted.reserve(requested.size());
-  for (int64_t tokens : requested) {
-    granted.push_back(std::min(tokens, budget));
-    budget -= granted.back();
-  }
-  return granted;
-}
-
 }  // namespace aiomlc

@@ -5,6 +5,7 @@
 #ifndef AIOMLC_SCHEDULING_SCHEDULER_POLICY_H_
 #define AIOMLC_SCHEDULING_SCHEDULER_POLICY_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -85,9 +86,20 @@ bool IsWorthWaiting(int64_t num_cached, int64_t num_common, int64_t num_tokens);
  * \brief Split the token budget of a step among its rows, first come, first served.
  * \param requested Tokens that each row can use, in order of precedence.
  * \param budget The token budget of the step.
+ * \param usable `usable(row, tokens)` returns how many of `tokens` a row can use.
  * \return The tokens of each row: as requested while the budget lasts, then the rest, then 0.
  */
-std::vector<int64_t> SplitBudget(const std::vector<int64_t>& requested, int64_t budget);
+template <typename Usable>
+std::vector<int64_t> SplitBudget(const std::vector<int64_t>& requested, int64_t budget,
+                                 const Usable& usable) {
+  std::vector<int64_t> granted;
+  granted.reserve(requested.size());
+  for (int64_t tokens : requested) {
+    granted.push_back(usable(granted.size(), std::min(tokens, budget)));
+    budget -= granted.back();
+  }
+  return granted;
+}
 
 }  // namespace aiomlc
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "prompt/rope_positions.h"
+
 namespace aiomlc {
 
 Sequence::Sequence(Prompt prompt, const SequenceOptions& options, int64_t max_completion_tokens,
@@ -19,6 +21,7 @@ Sequence::Sequence(Prompt prompt, const SequenceOptions& options, int64_t max_co
       top_logprobs(options.top_logprobs),
       pieces(std::move(prompt.pieces)),
       piece_keys(KeysOf(pieces)),
+      has_grids(HasGrids(piece_keys)),
       token_ids(std::move(prompt.token_ids)),
       timer(options.time_limits, submitted),
       prompt_scorer(options.prompt_logprobs, num_prompt_tokens),

@@ -99,6 +99,8 @@ struct Sequence {
   /*! \brief The embedded pieces of the prompt; empty for text. */
   const std::vector<PromptPiece> pieces;
   const std::vector<PieceKey> piece_keys;
+  /*! \brief Whether a piece has a grid, so that RoPE positions differ from indices. */
+  const bool has_grids;
   std::vector<int32_t> token_ids;
   int64_t num_computed = 0;
   /*! \brief Prompt tokens that were forked from another sequence when it was first admitted. */

@@ -45,7 +45,7 @@ class FakeModel final : public Model, public SequenceState {
     int64_t num_pages = 64;
     int64_t max_batch_size = 8;
     int64_t prefill_chunk_size = 16;
-    int64_t embedded_row_size = 0;
+    PieceTraits pieces = {};
     std::vector<HiddenLayer> hidden_layers = {};
   };
 
@@ -55,7 +55,7 @@ class FakeModel final : public Model, public SequenceState {
   int64_t context_window() const final { return sizes_.context_window; }
   int64_t max_batch_size() const final { return sizes_.max_batch_size; }
   int64_t prefill_chunk_size() const final { return sizes_.prefill_chunk_size; }
-  int64_t embedded_row_size() const final { return sizes_.embedded_row_size; }
+  PieceTraits piece_traits() const final { return sizes_.pieces; }
   std::span<const HiddenLayer> hidden_layers() const final { return sizes_.hidden_layers; }
   int64_t hidden_size() const final { return sizes_.hidden_layers.empty() ? 0 : HiddenBits::kSize; }
   int64_t num_pages() const { return sizes_.num_pages; }
@@ -175,7 +175,7 @@ class FakeModel final : public Model, public SequenceState {
       CachedSequence& sequence = sequences_.at(input.sequence_ids[row]);
       Tokens& tokens = sequence.tokens;
       for (size_t index = begin; index < end; ++index) {
-        tokens.push_back(TokenAt(input, static_cast<int32_t>(index)));
+        tokens.push_back(WithPosition(input, index, tokens.size()));
         if (std::binary_search(input.logit_positions.begin(), input.logit_positions.end(),
                                static_cast<int32_t>(index))) {
           AppendLogits(tokens);
@@ -215,7 +215,7 @@ class FakeModel final : public Model, public SequenceState {
   /*! \return A negative number that the cache holds for an embedded row, in place of a token id. */
   int32_t HashOfRow(const float* row) const {
     uint32_t hash = 0x811c9dc5u;
-    for (int64_t i = 0; i < sizes_.embedded_row_size; ++i) {
+    for (int64_t i = 0; i < sizes_.pieces.row_size; ++i) {
       hash = (hash ^ std::bit_cast<uint32_t>(row[i])) * 0x01000193u;
     }
     return -1 - static_cast<int32_t>(hash >> 1);
@@ -245,9 +245,22 @@ class FakeModel final : public Model, public SequenceState {
   int32_t TokenAt(const ForwardInput& input, int32_t index) const {
     for (const EmbeddedRows& rows : input.embedded) {
       if (index < rows.begin || index >= rows.begin + rows.count) continue;
-      return HashOfRow(rows.data + (index - rows.begin) * sizes_.embedded_row_size);
+      return HashOfRow(rows.data + (index - rows.begin) * sizes_.pieces.row_size);
     }
     return input.token_ids[static_cast<size_t>(index)];
+  }
+
+  /*! \return A token, changed if its RoPE position on an axis is not its place in the sequence. */
+  int32_t WithPosition(const ForwardInput& input, size_t index, size_t place) const {
+    int32_t token = TokenAt(input, static_cast<int32_t>(index));
+    if (input.rope_positions.empty()) return token;
+    for (size_t axis = 0; axis < 3; ++axis) {
+      const int32_t position = input.rope_positions[axis * input.token_ids.size() + index];
+      const auto offset = static_cast<uint32_t>(position) - static_cast<uint32_t>(place);
+      const uint32_t hash = (static_cast<uint32_t>(token) ^ offset) * 0x01000193u + offset;
+      if (offset != 0) token = -1 - static_cast<int32_t>(hash >> 1);
+    }
+    return token;
   }
 
   int64_t PagesFor(size_t num_tokens) const {
@@ -279,11 +292,14 @@ class FakeModel final : public Model, public SequenceState {
           "the logit positions are not sorted");
     int32_t end = 0;
     for (const EmbeddedRows& rows : input.embedded) {
-      Check(sizes_.embedded_row_size > 0, "a model without embedded rows is given some");
+      Check(sizes_.pieces.row_size > 0, "a model without embedded rows is given some");
       Check(rows.begin >= end && rows.count > 0, "embedded rows are empty, overlap or not sorted");
       end = rows.begin + rows.count;
     }
     Check(end <= size(input.token_ids), "embedded rows are out of range");
+    Check(input.rope_positions.empty() || (sizes_.pieces.takes_grids &&
+                                           size(input.rope_positions) == 3 * size(input.token_ids)),
+          "the RoPE positions are not those of the tokens");
     int64_t total = 0;
     int64_t pages = 0;
     for (size_t row = 0; row < input.append_lengths.size(); ++row) {

@@ -46,7 +46,7 @@ class RecurrentModel final : public Model, public SequenceState {
   int64_t vocab_size() const final { return sizes_.vocab_size; }
   int64_t context_window() const final { return sizes_.context_window; }
   int64_t max_batch_size() const final { return sizes_.max_batch_size; }
-  int64_t embedded_row_size() const final { return 0; }
+  PieceTraits piece_traits() const final { return {}; }
   int64_t prefill_chunk_size() const final { return sizes_.prefill_chunk_size; }
   std::span<const HiddenLayer> hidden_layers() const final { return sizes_.hidden_layers; }
   int64_t hidden_size() const final { return sizes_.hidden_layers.empty() ? 0 : HiddenBits::kSize; }

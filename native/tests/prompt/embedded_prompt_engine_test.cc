@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <random>
 #include <utility>
@@ -34,7 +35,7 @@ class EmbeddedPromptTest : public EngineTest {
   static FakeModel::Sizes Sizes(int64_t num_pages = 64, int64_t prefill_chunk_size = 16) {
     return {.num_pages = num_pages,
             .prefill_chunk_size = prefill_chunk_size,
-            .embedded_row_size = kHidden};
+            .pieces = {.row_size = kHidden}};
   }
   void SetUp() override { Open(Sizes(), {.max_recycling_sequences = 16}); }
 
@@ -108,29 +109,78 @@ TEST_F(EmbeddedPromptTest, SimilarPromptsInOneStepDoNotWaitForEachOther) {
   EXPECT_EQ(output_[submitted_[1]].token_ids, GenerateAlone(dog, 3));
 }
 
-TEST_F(EmbeddedPromptTest, RandomPromptsGenerateWhatTheyGenerateAlone) {
+/*! \brief What the models of a random test take. */
+class RandomEmbeddedPrompts : public EmbeddedPromptTest,
+                              public ::testing::WithParamInterface<PieceTraits> {
+ protected:
+  static constexpr int64_t kMaxPositions = 6;
+
+  static FakeModel::Sizes Sizes(int64_t num_pages, int64_t prefill_chunk_size) {
+    FakeModel::Sizes sizes = EmbeddedPromptTest::Sizes(num_pages, prefill_chunk_size);
+    sizes.pieces = GetParam();
+    return sizes;
+  }
+
+  static Prompt RandomPrompt(std::mt19937* random) {
+    Prompt prompt(Tokens{});
+    while (prompt.token_ids.size() < 3 + (*random)() % 12) {
+      if ((*random)() % 3 > 0) {
+        prompt.token_ids.push_back(static_cast<int32_t>((*random)() % 3));
+        continue;
+      }
+      const auto begin = static_cast<int64_t>(prompt.token_ids.size());
+      int64_t num_positions = 1 + (*random)() % kMaxPositions;
+      PieceGrid grid;
+      if (GetParam().takes_grids && (*random)() % 4 > 0) {
+        grid = {1, 1 + static_cast<int64_t>((*random)() % 2), 1 + num_positions / 2};
+        num_positions = grid.height * grid.width;
+      }
+      prompt.pieces.push_back(Image(begin, num_positions, static_cast<uint8_t>((*random)() % 2)));
+      prompt.pieces.back().key.grid = grid;
+      prompt.token_ids.resize(prompt.token_ids.size() + static_cast<size_t>(num_positions), 0);
+    }
+    return prompt;
+  }
+
+  static Tokens GenerateAlone(const Prompt& prompt, int64_t max_tokens) {
+    FakeModel model(Sizes(1000, 64));
+    Engine engine(&model, Letters(), {});
+    engine.Submit(prompt, Greedy(max_tokens));
+    while (engine.Step()) {
+    }
+    return engine.Drain().at(0).token_ids;
+  }
+
+  /*! \brief Expect that every pass had whole pieces. */
+  void ExpectWholePieces(const std::vector<std::pair<int64_t, Prompt>>& prompts) {
+    std::map<const float*, int32_t> counts;
+    for (const auto& [id, prompt] : prompts) {
+      for (const PromptPiece& piece : prompt.pieces) {
+        counts[piece.rows.get()] = static_cast<int32_t>(piece.key.num_positions);
+      }
+    }
+    for (const ForwardInput& input : model_->forwards()) {
+      for (const EmbeddedRows& rows : input.embedded) {
+        ASSERT_TRUE(counts.contains(rows.data)) << "a pass begins within a piece";
+        ASSERT_EQ(rows.count, counts[rows.data]) << "a pass ends within a piece";
+      }
+    }
+  }
+};
+
+TEST_P(RandomEmbeddedPrompts, GenerateWhatTheyGenerateAlone) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
     // Few pages preempt sequences; small chunks end within pieces.
     EngineOptions options{.max_recycling_sequences = 16};
     if (seed % 2 == 0) options.speculative_mode = SpeculativeMode::kPromptLookup;
-    Open(Sizes(12 + seed, 5 + seed), options);
+    Open(Sizes(12 + seed, (GetParam().needs_whole_pieces ? kMaxPositions + 2 : 5) + seed), options);
     std::vector<std::pair<int64_t, Prompt>> prompts;
     submitted_.clear();
     output_.clear();
     num_finals_.clear();
     for (int i = 0; i < 12; ++i) {
-      Prompt prompt(Tokens{});
-      while (prompt.token_ids.size() < 3 + random() % 12) {
-        if (random() % 3 > 0) {
-          prompt.token_ids.push_back(static_cast<int32_t>(random() % 3));
-          continue;
-        }
-        const auto begin = static_cast<int64_t>(prompt.token_ids.size());
-        const int64_t num_positions = 1 + random() % 6;
-        prompt.pieces.push_back(Image(begin, num_positions, static_cast<uint8_t>(random() % 2)));
-        prompt.token_ids.resize(prompt.token_ids.size() + static_cast<size_t>(num_positions), 0);
-      }
+      Prompt prompt = RandomPrompt(&random);
       const int64_t id = SubmitPrompt(prompt, Greedy(6));
       prompts.emplace_back(id, std::move(prompt));
       for (uint32_t steps = random() % 4; steps > 0; --steps) {
@@ -139,11 +189,73 @@ TEST_F(EmbeddedPromptTest, RandomPromptsGenerateWhatTheyGenerateAlone) {
       }
     }
     StepUntilIdle();
+    if (GetParam().needs_whole_pieces) ExpectWholePieces(prompts);
     for (const auto& [id, prompt] : prompts) {
       ASSERT_EQ(output_[id].token_ids, GenerateAlone(prompt, 6))
           << "seed " << seed << ", id " << id;
     }
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(Traits, RandomEmbeddedPrompts,
+                         ::testing::Values(PieceTraits{kHidden, false, false},
+                                           PieceTraits{kHidden, true, false},
+                                           PieceTraits{kHidden, false, true},
+                                           PieceTraits{kHidden, true, true}));
+
+TEST_F(EmbeddedPromptTest, TheModelGetsRopePositionsIfASequenceHasAGrid) {
+  FakeModel::Sizes sizes = Sizes();
+  sizes.pieces.takes_grids = true;
+  Open(sizes);
+  Prompt prompt({1, 0, 0, 0, 0, 2}, {Image(1, 4, 7)});
+  SubmitPrompt({4, 5}, Greedy(2));
+  engine_->Step();
+  EXPECT_TRUE(model_->forwards().back().rope_positions.empty());
+  prompt.pieces[0].key.grid = {1, 2, 2};
+  SubmitPrompt(prompt, Greedy(1));
+  engine_->Step();
+  // The decode of the first sequence, then the prompt.
+  EXPECT_EQ(model_->forwards().back().rope_positions,
+            (Tokens{2, 0, 1, 1, 1, 1, 3, 2, 0, 1, 1, 2, 2, 3, 2, 0, 1, 2, 1, 2, 3}));
+}
+
+TEST_F(EmbeddedPromptTest, AnotherGridOfTheSameRowsIsNotShared) {
+  FakeModel::Sizes sizes = Sizes();
+  sizes.pieces.takes_grids = true;
+  Open(sizes, {.max_recycling_sequences = 16});
+  Prompt wide({1, 0, 0, 0, 0, 2}, {Image(1, 4, 7)}), tall = wide;
+  wide.pieces[0].key.grid = {1, 1, 4};
+  tall.pieces[0].key.grid = {1, 4, 1};
+  Generate(wide, 2);
+  Generate(tall, 2);
+  EXPECT_EQ(cached_tokens(), 1);
+}
+
+TEST_F(EmbeddedPromptTest, APieceThatDecodesLeaveNoRoomForGetsAStep) {
+  FakeModel::Sizes sizes = Sizes(64, 8);
+  sizes.pieces.needs_whole_pieces = true;
+  Open(sizes);
+  for (int32_t first = 1; first <= 4; ++first) SubmitPrompt({first, 2}, Greedy(8));
+  engine_->Step();
+  const Prompt prompt({0, 0, 0, 0, 0, 0, 1}, {Image(0, 6, 7)});
+  SubmitPrompt(prompt, Greedy(1));
+  engine_->Step();
+  const ForwardInput& pass = model_->forwards().back();
+  ASSERT_EQ(pass.embedded.size(), 1u);
+  EXPECT_EQ(pass.embedded[0].count, 6);
+  EXPECT_EQ(pass.sequence_ids.size(), 1u);
+  StepUntilIdle();
+  for (const int64_t id : submitted_) EXPECT_TRUE(output_.contains(id));
+}
+
+TEST_F(EmbeddedPromptTest, APieceThatNoStepHoldsIsRefused) {
+  FakeModel::Sizes sizes = Sizes(64, 8);
+  sizes.pieces.needs_whole_pieces = true;
+  Open(sizes, {.step_token_budget = 5});
+  EXPECT_THROW(engine_->Submit(Prompt({0, 0, 0, 0, 0, 0}, {Image(0, 6, 7)}), Greedy(1)),
+               EngineError);
+  EXPECT_NO_THROW(engine_->Submit(Prompt({0, 0, 0, 0, 0, 1}, {Image(0, 5, 7)}), Greedy(1)));
+  StepUntilIdle();
 }
 
 TEST_F(EmbeddedPromptTest, ATransferredPrefixIsIdentifiedByItsPieces) {

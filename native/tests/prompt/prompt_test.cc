@@ -18,9 +18,10 @@ PromptPiece Piece(int64_t begin, int64_t num_positions, int64_t hidden_size = 2)
   return {{begin, num_positions, {}}, {rows, rows->data()}, hidden_size};
 }
 
-void ExpectRefused(std::vector<PromptPiece> pieces, const char* message, int64_t hidden_size = 2) {
+void ExpectRefused(std::vector<PromptPiece> pieces, const char* message,
+                   PieceTraits traits = {.row_size = 2}) {
   try {
-    ValidatePrompt(Prompt({1, 2, 3, 4}, std::move(pieces)), 32, hidden_size);
+    ValidatePrompt(Prompt({1, 2, 3, 4}, std::move(pieces)), 32, traits, 3);
     ADD_FAILURE() << "nothing was thrown; expected: " << message;
   } catch (const EngineError& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kBadRequest);
@@ -43,12 +44,35 @@ TEST(Prompt, PiecesAreValidatedByField) {
 }
 
 TEST(Prompt, AModelWithoutEmbeddedRowsTakesNoPieces) {
-  ExpectRefused({Piece(0, 1)}, "prompt.pieces: the model takes no embedded pieces, got 1", 0);
-  EXPECT_NO_THROW(ValidatePrompt(Prompt({1, 2}), 32, 0));
+  ExpectRefused({Piece(0, 1)}, "prompt.pieces: the model takes no embedded pieces, got 1", {});
+  EXPECT_NO_THROW(ValidatePrompt(Prompt({1, 2}), 32, {}, 3));
 }
 
 TEST(Prompt, AdjacentPiecesMayFillThePrompt) {
-  EXPECT_NO_THROW(ValidatePrompt(Prompt({0, 0, 0}, {Piece(0, 1), Piece(1, 2)}), 32, 2));
+  EXPECT_NO_THROW(
+      ValidatePrompt(Prompt({0, 0, 0}, {Piece(0, 1), Piece(1, 2)}), 32, {.row_size = 2}, 1));
+}
+
+TEST(Prompt, AGridHasTheRowsOfItsPieceAndAModelThatTakesIt) {
+  const auto with_grid = [](PieceGrid grid) {
+    PromptPiece piece = Piece(0, 4);
+    piece.key.grid = grid;
+    return std::vector{piece};
+  };
+  const PieceTraits traits{.row_size = 2, .takes_grids = true};
+  EXPECT_NO_THROW(ValidatePrompt(Prompt({0, 0, 0, 0}, with_grid({1, 2, 2})), 32, traits, 3));
+  ExpectRefused(with_grid({1, 2, 2}), "prompt.pieces[0].grid must be absent");
+  for (const PieceGrid grid : {PieceGrid{1, 2, 3}, PieceGrid{0, 2, 2}, PieceGrid{-1, -2, 2},
+                               PieceGrid{int64_t{1} << 62, 2, 2}, PieceGrid{2, 3, 1}}) {
+    ExpectRefused(with_grid(grid), "prompt.pieces[0].grid must have 4 rows, as the piece, got",
+                  traits);
+  }
+}
+
+TEST(Prompt, APieceThatOnePassMustHaveFitsInIt) {
+  const PieceTraits traits{.row_size = 2, .needs_whole_pieces = true};
+  ExpectRefused({Piece(0, 4)}, "prompt.pieces[0].rows must have at most 3 rows, got 4", traits);
+  EXPECT_NO_THROW(ValidatePrompt(Prompt({0, 0, 0}, {Piece(0, 3)}), 32, traits, 3));
 }
 
 }  // namespace

@@ -105,10 +105,18 @@ TEST(ChooseAdmissions, NoSequenceBypassesOneAtTheBypassLimit) {
 }
 
 TEST(SplitBudget, GrantsRequestsInOrderWhileTheBudgetLasts) {
-  EXPECT_THAT(SplitBudget({1, 1, 5, 5}, 9), ElementsAre(1, 1, 5, 2));
-  EXPECT_THAT(SplitBudget({1, 1, 5, 5}, 2), ElementsAre(1, 1, 0, 0));
-  EXPECT_THAT(SplitBudget({3}, 8), ElementsAre(3));
-  EXPECT_THAT(SplitBudget({}, 8), IsEmpty());
+  const auto all = [](size_t /*row*/, int64_t tokens) { return tokens; };
+  EXPECT_THAT(SplitBudget({1, 1, 5, 5}, 9, all), ElementsAre(1, 1, 5, 2));
+  EXPECT_THAT(SplitBudget({1, 1, 5, 5}, 2, all), ElementsAre(1, 1, 0, 0));
+  EXPECT_THAT(SplitBudget({3}, 8, all), ElementsAre(3));
+  EXPECT_THAT(SplitBudget({}, 8, all), IsEmpty());
+}
+
+TEST(SplitBudget, TokensThatARowCannotUseAreLeftForTheNext) {
+  const auto even = [](size_t row, int64_t tokens) {
+    return row == 0 ? tokens - tokens % 2 : tokens;
+  };
+  EXPECT_THAT(SplitBudget({8, 5}, 5, even), ElementsAre(4, 1));
 }
 
 TEST(IsWorthWaiting, IfItSavesAtLeastHalfOfThePrefill) {

@@ -15,7 +15,8 @@ from aiomlc.runtime.native.model import NativeModel
 from aiomlc.sampling_params import SequenceOptions
 
 DIGEST = bytes(range(32))
-ROWS = np.zeros((2, 8), np.float32)
+HIDDEN = 64
+ROWS = np.zeros((2, HIDDEN), np.float32)
 
 
 @pytest.fixture
@@ -31,9 +32,11 @@ def core(open_tiny: Callable[..., NativeModel]) -> Iterator[NativeCore]:
     ("piece", "message"),
     [
         (
-            PromptPiece(1, DIGEST, ROWS),
-            r"prompt\.pieces: the model takes no .* pieces, got 1",
+            PromptPiece(1, DIGEST, np.zeros((2, 8), np.float32)),
+            rf"prompt\.pieces\[0\]\.rows must have {HIDDEN} floats per position, got 8",
         ),
+        (PromptPiece(1, DIGEST, ROWS, (1, 1, 2)), r"prompt\.pieces\[0\]\.grid must be absent"),
+        (PromptPiece(1, DIGEST, ROWS, (0, 0, 0)), r"prompt\.pieces\[0\]\.grid must have a size"),
         (PromptPiece(1, DIGEST[1:], ROWS), r"prompt\.pieces\[0\]\.digest must have 32 bytes"),
         (PromptPiece(1, DIGEST, ROWS[0]), r"prompt\.pieces\[0\]\.rows must be a contiguous"),
         (PromptPiece(1, DIGEST, ROWS.T), r"prompt\.pieces\[0\]\.rows must be a contiguous"),
@@ -52,6 +55,17 @@ def test_embedded_pieces_are_refused_by_field(
     assert not core.step()
 
 
+def test_a_model_with_embeddings_per_layer_takes_no_pieces(
+    open_tiny: Callable[..., NativeModel],
+) -> None:
+    model = open_tiny("gemma3n_text", "q0f32")
+    core = NativeCore(model, [b"."] * model.vocab_size, EngineOptions())
+    with pytest.raises(BadRequestError, match=r"the model takes no embedded pieces, got 1"):
+        core.submit(Prompt([1, 0, 0], [PromptPiece(1, DIGEST, ROWS)]), SequenceOptions())
+    core.close()
+    core.release()
+
+
 def test_a_refused_prompt_does_not_change_the_next(core: NativeCore) -> None:
     def generate() -> tuple[Any, ...]:
         core.submit(Prompt([1, 0, 0]), SequenceOptions(max_tokens=4, temperature=0.0))
@@ -62,7 +76,7 @@ def test_a_refused_prompt_does_not_change_the_next(core: NativeCore) -> None:
 
     expected = generate()
     with pytest.raises(BadRequestError):
-        core.submit(Prompt([1, 0, 0], [PromptPiece(1, DIGEST, ROWS)]), SequenceOptions())
+        core.submit(Prompt([1, 0, 0], [PromptPiece(2, DIGEST, ROWS)]), SequenceOptions())
 
     assert len(expected) == 4
     assert generate() == expected

@@ -40,7 +40,8 @@ HEAD_DIM = 16
 HEADS = QUERY_HEADS + 2 * KV_HEADS
 LAYERS = 2
 SCALE = HEAD_DIM**-0.5
-PLAIN = (0.0, 0, 0)  # No softcapping, and the RoPE table that all layers share.
+# No softcapping, the RoPE table that all layers share, and no whole pieces.
+PLAIN = (0.0, 0, 0, 0)
 INVERSE_FREQUENCIES = (100.0 ** (-np.arange(HEAD_DIM // 2) / (HEAD_DIM // 2))).astype(np.float32)
 VOCABULARY = np.random.default_rng(0).normal(size=(500, HEADS, HEAD_DIM))
 

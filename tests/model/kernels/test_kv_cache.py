@@ -50,7 +50,7 @@ def test_invalid_settings_of_a_layer_are_rejected(
     output = tvm_ffi.from_dlpack(np.zeros((1, QUERY_HEADS, HEAD_DIM), np.float16))
 
     with pytest.raises(ValueError, match=problem):
-        kernel("kv_layer_attention")(cache._kv, 0, SCALE, 0, 0, *settings, rows, output)
+        kernel("kv_layer_attention")(cache._kv, 0, SCALE, 0, 0, *settings, 0, rows, output)
 
 
 def test_the_cache_stores_rotated_keys_and_plain_values() -> None:

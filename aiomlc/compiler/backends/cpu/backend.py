@@ -29,6 +29,7 @@ class CpuBackend:
     name: DeviceName = "cpu"
     layout_family: LayoutFamily = "tiles"
     is_batch_invariant: Final = True
+    takes_pieces: Final = True
     imports_prefixes: Final = True
 
     def check(self, config: ModelConfig, quantization: Quantization, dtype: KVCacheType) -> None:

@@ -414,7 +414,8 @@ class CpuAttention(Module):
         plan = self.layer.plan
         layer = self.layer
         heads = layer.cache_heads
-        settings = (plan.window, plan.sinks, plan.soft_cap, *layer.rope_slice, *heads)
+        special = (plan.window, plan.sinks, plan.soft_cap, *layer.rope_slice)
+        settings = (*special, int(plan.sees_whole_pieces), *heads)
         tensors = [qkv] if sink_scores is None else [qkv, sink_scores]
         return self.layer.call(self.name, tensors, kv, *settings)
 

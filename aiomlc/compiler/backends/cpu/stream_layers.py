@@ -12,6 +12,7 @@ from tvm.relax.frontend import nn
 from aiomlc.compiler.backends.cpu.layers import call_kernel
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.streams import (
+    AddPieceRows,
     AddToLaterStreams,
     CorrectStreams,
     CutGates,
@@ -19,6 +20,17 @@ from aiomlc.models.graph.streams import (
     MultiplyColumns,
     PredictStreams,
 )
+
+
+class CpuAddPieceRows(Module):
+    """The addition of rows of embedded pieces."""
+
+    def __init__(self, layer: AddPieceRows) -> None:
+        super().__init__()
+        self.part: int = layer.part
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel("add_piece_rows", [x, self.part], x.shape, "float32")
 
 
 class CpuPredictStreams(Module):
@@ -71,6 +83,7 @@ class _TwoTensors(Module):
 
 #: Replacements of the layers of the graph.
 STREAM_LAYERS: Mapping[type, Callable[[Any], nn.Module]] = {
+    AddPieceRows: CpuAddPieceRows,
     PredictStreams: CpuPredictStreams,
     CorrectStreams: CpuCorrectStreams,
     CutGates: CpuCutGates,

@@ -31,6 +31,7 @@ class TvmBackend:
     name: DeviceName = "cpu:tvm"
     layout_family: LayoutFamily = "rows"
     is_batch_invariant: Final = False  # Decodes and prefills have different kernels.
+    takes_pieces: Final = False
     imports_prefixes: Final = False  # TVM's cache stores only rows that it has rotated itself.
 
     def check(self, config: ModelConfig, quantization: Quantization, dtype: KVCacheType) -> None:

@@ -40,6 +40,7 @@
 #include "kernels/attention/imported_rows.h"
 #include "kernels/attention/kv_pages.h"
 #include "kernels/attention/layer_attention.h"
+#include "kernels/attention/pass_pieces.h"
 #include "kernels/attention/quantized_layer.h"
 #include "kernels/elementwise/elementwise.h"
 #include "platform/huge_pages.h"
@@ -157,6 +158,15 @@ void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorV
   call.positions = args.Data<int32_t>(positions, "positions");
   call.inverse_frequencies = args.Data<float>(rotation, "rotation") + layer.rotation_begin;
   call.amplitude = call.inverse_frequencies[call.num_frequencies];
+  if (const PassPieces* pass = PassPieces::Current();
+      pass != nullptr && pass->rope_positions != nullptr) {
+    args.Require(pass->num_rows == rows, "the pass has ", pass->num_rows, " rows, got ", rows);
+    const auto num_axes = static_cast<int64_t>(pass->rope_axes.size());
+    args.Require(num_axes == call.num_frequencies, "rotation must have ", num_axes,
+                 " inverse frequencies, one for each axis, got ", call.num_frequencies);
+    call.positions = pass->rope_positions;
+    call.axes = pass->rope_axes.data();
+  }
   call.q = args.Kv(q, "q", type);
   call.k = args.Kv(k, "k", type);
   call.v = args.Kv(v, "v", type);

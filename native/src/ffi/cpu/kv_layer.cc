@@ -25,19 +25,20 @@ constexpr int64_t kAny = TensorArguments::kAny;
 class LayerArguments {
  public:
   LayerArguments(const char* name, const ffi::PackedArgs& args) : checked_(name), args_(args) {
-    const bool has_cache_heads = args.size() >= kCacheHeads + 10;
-    checked_.Require(args.size() == 10 || args.size() == 11 || args.size() == kCacheHeads + 10 ||
-                         args.size() == kCacheHeads + 11,
-                     "expected 10, 11, 13 or 14 arguments, got ", args.size());
+    const bool has_cache_heads = args.size() >= kCacheHeads + 11;
+    checked_.Require(args.size() == 11 || args.size() == 12 || args.size() == kCacheHeads + 11 ||
+                         args.size() == kCacheHeads + 12,
+                     "expected 11, 12, 14 or 15 arguments, got ", args.size());
     if (has_cache_heads) {
-      qkv_ = 8 + kCacheHeads;
-      cache_ = {args[8].cast<int64_t>(), args[9].cast<int64_t>(), args[10].cast<int64_t>()};
+      qkv_ = 9 + kCacheHeads;
+      cache_ = {args[9].cast<int64_t>(), args[10].cast<int64_t>(), args[11].cast<int64_t>()};
       SetHeads();
     }
     settings_.window = {args[3].cast<int64_t>(), args[4].cast<int64_t>()};
     settings_.soft_cap = static_cast<float>(args[5].cast<double>());
     settings_.rotation_begin = args[6].cast<int64_t>();
     settings_.rotation_size = args[7].cast<int64_t>();
+    settings_.sees_whole_pieces = args[8].cast<int64_t>() != 0;
     const AttentionWindow& window = settings_.window;
     checked_.Require(window.size >= 0 && window.sinks >= 0,
                      "window size and sinks must be >= 0, got ", window.size, " and ",
@@ -90,7 +91,7 @@ class LayerArguments {
 
   TensorArguments checked_;
   const ffi::PackedArgs& args_;
-  int qkv_ = 8;
+  int qkv_ = 9;
   HeadLayout cache_;
   LayerSettings settings_;
 };
@@ -119,9 +120,9 @@ ffi::Tensor View(const ffi::Tensor& tensor, int64_t heads, int64_t row, DLDataTy
 
 /*!
  * \brief Run attention with per-layer settings. The arguments are: cache, layer, scale, window
- * size, sinks, soft cap, rotation begin, rotation size, the cache's query heads, key-value heads
- * and head_dim (optional), qkv, sink scores (optional), output. A window size, soft cap or rotation
- * size of 0 disables the setting.
+ * size, sinks, soft cap, rotation begin, rotation size, whether the rows of a piece see each other,
+ * the cache's query heads, key-value heads and head_dim (optional), qkv, sink scores (optional),
+ * output. A window size, soft cap or rotation size of 0 disables the setting.
  *
  * If the layer has other heads than the cache, its keys and values take a part of the memory of the
  * cache's, and the cache gets its tensors with the shapes that it expects.

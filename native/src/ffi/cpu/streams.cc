@@ -7,7 +7,10 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <algorithm>
+
 #include "ffi/tensor_arguments.h"
+#include "kernels/attention/pass_pieces.h"
 
 namespace aiomlc {
 namespace {
@@ -85,8 +88,32 @@ void CallCutGates(TensorView gate_up, double deviations, TensorView out) {
            static_cast<float>(deviations), shape.rows, shape.size, args.Data<float>(out, "out"));
 }
 
+/*! \brief Add one part of the pieces of the pass to their rows; copy the other rows. */
+void CallAddPieceRows(TensorView x, int64_t part, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.add_piece_rows");
+  args.RequireShape(x, "x", {kAny, kAny});
+  args.RequireShape(out, "out", {x.size(0), x.size(1)});
+  const int64_t size = x.size(1);
+  const float* source = args.Data<float>(x, "x");
+  auto* target = args.Data<float>(out, "out");
+  std::copy_n(source, x.size(0) * size, target);
+  const PassPieces* const pass = PassPieces::Current();
+  if (pass == nullptr) return;
+  args.Require(pass->num_rows == x.size(0) && part >= 0 && part < pass->num_parts, "the pass has ",
+               pass->num_rows, " rows of ", pass->num_parts, " parts, got ", x.size(0),
+               " rows and part ", part);
+  for (const PieceRows& piece : pass->pieces) {
+    for (int64_t i = 0; i < piece.count; ++i) {
+      const float* const added = piece.data + (i * pass->num_parts + part) * size;
+      float* const row = target + (piece.begin + i) * size;
+      for (int64_t k = 0; k < size; ++k) row[k] += added[k];
+    }
+  }
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
+      .def("aiomlc.cpu.add_piece_rows", CallAddPieceRows)
       .def("aiomlc.cpu.predict_streams", CallPredict)
       .def("aiomlc.cpu.correct_streams", CallCorrect)
       .def("aiomlc.cpu.add_to_later_streams", CallAdd)

@@ -110,6 +110,9 @@ class TilePlan {
     tile.num_heads = static_cast<int>(std::min(tile_heads_, group_ - head_in_group));
     tile.head_dim = static_cast<int>(shape_.head_dim);
     tile.first_position = rows.first_position + begin;
+    const int64_t last_row = rows.see_each_other ? rows.num_rows : end;
+    tile.last_visible = rows.first_position + last_row - 1;
+    tile.first_visible = rows.see_each_other ? tile.last_visible : tile.first_position;
     tile.pages = rows.pages;
     const auto plane = static_cast<int64_t>(shape_.PlaneBytes() / KvElementBytes(shape_.kv_type()));
     tile.key_offset = kv_head * plane;

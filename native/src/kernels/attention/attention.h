@@ -65,15 +65,20 @@ struct AttentionRows {
    * Pages that no row sees are not read.
    */
   const void* const* pages = nullptr;
+  /*!
+   * \brief Whether each row sees the positions up to the last row's, as those of an image do, not
+   * only up to its own. Windows begin before its own position in both cases.
+   */
+  bool see_each_other = false;
 };
 
 /*!
  * \brief Compute causal attention: each row attends to the positions of its sequence up to and
- * including the row's position, within the window.
+ * including the row's position, or that of the last row it sees, within the window.
  *
  * The bits of a row depend only on its query and on the keys and values that it sees: not on other
- * rows, the number of threads or the instruction set. Sums are float32. Slots after a row's
- * position may contain anything, including NaN.
+ * rows, the number of threads or the instruction set. Sums are float32. Slots after the
+ * positions that a row sees may contain anything, including NaN.
  * \param queries [rows, num_query_heads, head_dim].
  * \param output Same shape; rows that belong to no sequence are not written.
  */

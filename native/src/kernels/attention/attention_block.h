@@ -23,8 +23,8 @@ namespace aiomlc {
 /*!
  * \brief Online softmax over the pages of a chunk in ascending order, for all queries of a tile.
  *
- * Queries are numbered row by row. Slots after a row's position, or before its window, never enter
- * its sums, because they may contain NaN.
+ * Queries are numbered row by row. Slots after those that a row sees, or before its window, never
+ * enter its sums, because they may contain NaN.
  */
 template <typename Lanes, typename Element, typename Stored, bool kWindowed>
 class BlockAttention {
@@ -75,11 +75,10 @@ class BlockAttention {
    * \param prefetch_end The end of the visits that may be prefetched.
    */
   void VisitPages(int64_t begin, int64_t end, int64_t prefetch_end) {
-    const int64_t last_position = tile_.first_position + tile_.num_rows - 1;
     for (int64_t visit = begin; visit < end; ++visit) {
       const int64_t page = visits_.page(visit);
       LoadPage(Page(page), Page(visits_.page(visit + 1 < prefetch_end ? visit + 1 : visit)));
-      const int64_t seen = last_position + 1 - page * kTilePageSize;
+      const int64_t seen = tile_.last_visible + 1 - page * kTilePageSize;
       VisitPage(page, seen < kTilePageSize ? static_cast<int>(seen) : kTilePageSize);
     }
   }
@@ -152,9 +151,9 @@ class BlockAttention {
            static_cast<int64_t>(query % tile_.num_heads) * tile_.head_dim;
   }
 
-  /*! \return The number of queries, from the first, whose positions are before a slot of `page`. */
+  /*! \return The number of queries, from the first, that do not see a slot of `page` yet. */
   int NumBefore(int64_t page, int slot) const {
-    const int64_t rows = page * kTilePageSize + slot - tile_.first_position;
+    const int64_t rows = page * kTilePageSize + slot - tile_.first_visible;
     if (rows <= 0) return 0;
     return rows < tile_.num_rows ? static_cast<int>(rows) * tile_.num_heads : num_queries_;
   }

@@ -151,9 +151,9 @@ class TileAttention {
     return Lanes::Load(ScalesAfter(page + offset, tile_.head_dim));
   }
 
-  /*! \return The first row that is not before `page`. */
+  /*! \return The first row that sees a slot of `page`. */
   int FirstRow(int64_t page) const {
-    const int64_t before = page * kTilePageSize - tile_.first_position;
+    const int64_t before = page * kTilePageSize - tile_.first_visible;
     return before > 0 ? static_cast<int>(before) : 0;
   }
 
@@ -163,7 +163,9 @@ class TileAttention {
    */
   void VisitPage(int64_t page, int which) {
     const int first_row = FirstRow(page);
-    const int64_t partial = (page + 1) * kTilePageSize - 1 - tile_.first_position;
+    const int64_t last_slot = (page + 1) * kTilePageSize - 1;
+    const int64_t partial =
+        last_slot > tile_.last_visible ? tile_.num_rows : last_slot - tile_.first_visible;
     const int first_full_row = partial > first_row ? Smaller(partial, tile_.num_rows) : first_row;
     const int full_end = FullEnd(first_full_row, page);
 
@@ -193,9 +195,11 @@ class TileAttention {
     return end > begin ? end : begin;
   }
 
-  /*! \return The number of slots of `page` at or before the position of `row`. */
+  /*! \return The number of slots of `page` that `row` sees without a window. */
   int Visible(int row, int64_t page) const {
-    return Smaller(tile_.first_position + row + 1 - page * kTilePageSize, kTilePageSize);
+    const int64_t own = tile_.first_visible + row;
+    const int64_t last = own < tile_.last_visible ? own : tile_.last_visible;
+    return Smaller(last + 1 - page * kTilePageSize, kTilePageSize);
   }
 
   template <int kSize>

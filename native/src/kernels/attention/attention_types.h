@@ -58,6 +58,8 @@ struct AttentionTile {
   int num_heads;
   int head_dim;
   int64_t first_position;
+  int64_t first_visible;  // last position that the first row sees; each row sees one more, up to:
+  int64_t last_visible;   // last position that the last row sees
   const void* const* pages;  // pages[i] holds positions 16 i to 16 i + 15
   int64_t key_offset;        // of this head in a page
   int64_t value_offset;

@@ -53,8 +53,7 @@ inline SlotRange HiddenByWindow(const AttentionTile& tile, int row, int64_t page
 template <bool kWindowed>
 class PageVisits {
  public:
-  explicit PageVisits(const AttentionTile& tile)
-      : last_((tile.first_position + tile.num_rows - 1) / kTilePageSize) {
+  explicit PageVisits(const AttentionTile& tile) : last_(tile.last_visible / kTilePageSize) {
     if constexpr (kWindowed) {
       sink_pages_ = (tile.sinks + kTilePageSize - 1) / kTilePageSize;
       const int64_t oldest = tile.first_position - tile.window + 1;

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "kernels/attention/kv_pages.h"
+#include "kernels/attention/pass_pieces.h"
 #include "platform/aligned_buffer.h"
 
 namespace aiomlc {
@@ -168,9 +169,7 @@ void LayerAttention::ComputeIfComplete(ThreadPool& pool) {
   if (has_new_tokens_) PageNewTokens(pool);
   rows_.clear();
   for (size_t i = 0; i < num_sequences_; ++i) {
-    const Sequence& sequence = sequences_[i];
-    rows_.push_back({sequence.row_begin, sequence.row_end - sequence.row_begin,
-                     sequence.first_position, sequence.pages.data()});
+    AddRows(sequences_[i]);
   }
   AttentionShape shape = call_.shape;
   shape.window = settings_.window;
@@ -180,6 +179,25 @@ void LayerAttention::ComputeIfComplete(ThreadPool& pool) {
   }
   shape.sink_scores = settings_.sink_scores;
   Attend(pool, shape, rows_, call_.queries, call_.output);
+}
+
+void LayerAttention::AddRows(const Sequence& sequence) {
+  int64_t next = sequence.row_begin;
+  const auto add = [&](int64_t end, bool see_each_other) {
+    if (next == end) return;
+    rows_.push_back({next, end - next, sequence.first_position + next - sequence.row_begin,
+                     sequence.pages.data(), see_each_other});
+    next = end;
+  };
+  const PassPieces* const pass = settings_.sees_whole_pieces ? PassPieces::Current() : nullptr;
+  if (pass != nullptr) {
+    for (const PieceRows& piece : pass->pieces) {
+      if (piece.begin < next || piece.end() > sequence.row_end) continue;
+      add(piece.begin, false);
+      add(piece.end(), true);
+    }
+  }
+  add(sequence.row_end, false);
 }
 
 // Keys and scales are copied for all 16 slots, because the slots of a key plane are interleaved.

@@ -24,6 +24,8 @@ struct LayerSettings {
   /*! \brief This layer's slice of the `rotation` tensor, which the cache passes to every layer. */
   int64_t rotation_begin = 0;
   int64_t rotation_size = 0;  //!< 0: all of it.
+  /*! \brief Whether the rows of a piece of the pass see each other; see `PassPieces`. */
+  bool sees_whole_pieces = false;
   /*!
    * \brief The heads of the layer, if the tensors of the cache have other ones, whose memory is at
    * least as large; no heads otherwise.
@@ -147,6 +149,8 @@ class LayerAttention {
   /*! \brief Add those pages of a group's segment that hold the sequence's history. */
   void AddSegment(const PageSegments& segments, int64_t group, Sequence& sequence);
   void ComputeIfComplete(ThreadPool& pool);
+  /*! \brief Add the rows of a sequence to `rows_`, those of each piece apart. */
+  void AddRows(const Sequence& sequence);
   /*! \brief Copy the first `num_slots` slots of a page; other values in `target` stay unchanged. */
   void CopyHistory(const std::byte* source, int64_t num_slots, std::byte* target) const;
   /*! \brief Write the new tokens to scratch pages, and append these to the sequences. */

@@ -103,25 +103,35 @@ class RotaryTable {
   const float* sines(int64_t row) const { return sines_.data() + row * frequencies_.size(); }
 
  private:
+  static int64_t NumPositions(const RotaryCall& call) {
+    return call.axes == nullptr ? call.rows : 3 * call.rows;
+  }
+
+  static int64_t NumAxes(const RotaryCall& call) {
+    return call.axes == nullptr ? 0 : call.num_frequencies;
+  }
+
   bool Matches(const RotaryCall& call) const {
     return amplitude_ == call.amplitude &&
            std::equal(positions_.begin(), positions_.end(), call.positions,
-                      call.positions + call.rows) &&
+                      call.positions + NumPositions(call)) &&
+           std::equal(axes_.begin(), axes_.end(), call.axes, call.axes + NumAxes(call)) &&
            std::equal(frequencies_.begin(), frequencies_.end(), call.inverse_frequencies,
                       call.inverse_frequencies + call.num_frequencies);
   }
 
   void Compute(ThreadPool& pool, const RotaryCall& call) {
-    const size_t num_positions = static_cast<size_t>(call.rows);
+    const size_t num_rows = static_cast<size_t>(call.rows);
     const size_t size = static_cast<size_t>(call.num_frequencies);
     positions_.clear();  // Without positions, an incomplete table matches no call.
-    cosines_.resize(num_positions * size);
-    sines_.resize(num_positions * size);
+    cosines_.resize(num_rows * size);
+    sines_.resize(num_rows * size);
     // A sine costs as much as tens of simple operations.
     ForParts(pool, call.rows, 32 * call.num_frequencies, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        const auto position = static_cast<float>(call.positions[row]);
         for (size_t i = 0; i < size; ++i) {
+          const int64_t axis = call.axes == nullptr ? 0 : call.axes[i];
+          const auto position = static_cast<float>(call.positions[axis * call.rows + row]);
           const float angle = position * call.inverse_frequencies[i];
           cosines_[row * size + i] = call.amplitude * std::cos(angle);
           sines_[row * size + i] = call.amplitude * std::sin(angle);
@@ -130,10 +140,12 @@ class RotaryTable {
     });
     amplitude_ = call.amplitude;
     frequencies_.assign(call.inverse_frequencies, call.inverse_frequencies + size);
-    positions_.assign(call.positions, call.positions + num_positions);
+    axes_.assign(call.axes, call.axes + NumAxes(call));
+    positions_.assign(call.positions, call.positions + NumPositions(call));
   }
 
   std::vector<int32_t> positions_;
+  std::vector<uint8_t> axes_;
   float amplitude_ = 1.0f;
   std::vector<float> frequencies_;
   std::vector<float> cosines_;

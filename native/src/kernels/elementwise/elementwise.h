@@ -156,13 +156,15 @@ struct RotaryCall {
   FloatType type = FloatType::kF16;  //!< Of qkv, q, k and v.
   int64_t rows = 0;
   const void* qkv = nullptr;                   //!< [rows, num_heads, head_dim]
-  const int32_t* positions = nullptr;          //!< [rows]
+  const int32_t* positions = nullptr;          //!< [rows]; with `axes`, [3, rows]
   const float* inverse_frequencies = nullptr;  //!< [num_frequencies]
   int64_t num_frequencies = 0;                 //!< Half of the rotary dimensions.
   void* q = nullptr;                           //!< [rows, num_query_heads, head_dim]
   void* k = nullptr;                           //!< [rows, num_kv_heads, head_dim]
   void* v = nullptr;                           //!< [rows, num_kv_heads, head_dim]
   float amplitude = 1.0f;                      //!< Multiplies cosines and sines.
+  /*! \brief [num_frequencies], or null: the axis of the position that each frequency multiplies. */
+  const uint8_t* axes = nullptr;
 };
 
 /*!

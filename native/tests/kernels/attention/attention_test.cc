@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention/kv_pages.h"
@@ -276,6 +277,30 @@ TEST_P(AttentionOfShape, SlotsThatARowDoesNotSeeMayContainNaN) {
       EXPECT_EQ(output.Slice(position * sequence.row_size(), sequence.row_size()),
                 expected.Slice(position * sequence.row_size(), sequence.row_size()))
           << IsaName(isa) << " position " << position;
+    }
+  }
+}
+
+TEST_P(AttentionOfShape, RowsThatSeeEachOtherHaveTheBitsOfRowsAtTheLastPosition) {
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    for (const auto& [begin, end] : {std::pair{0, 1}, {3, 16}, {7, 70}, {40, 61}}) {
+      const PagedSequence sequence(shape(), 70, 53);
+      AttentionRows block = sequence.Rows(begin, end, begin);
+      block.see_each_other = true;
+      FloatTensor output(shape().type, sequence.length() * sequence.row_size());
+      Attend(pool_, shape(), {&block, 1}, sequence.queries().data(), output.data());
+
+      for (int64_t position = begin; position < end; ++position) {
+        AttentionShape moved = shape();  // Its window begins where that of the row does.
+        if (moved.window.size > 0) moved.window.size += end - 1 - position;
+        AttentionRows row = sequence.Rows(end - 1, end, position);
+        FloatTensor expected(shape().type, sequence.length() * sequence.row_size());
+        Attend(pool_, moved, {&row, 1}, sequence.queries().data(), expected.data());
+        ASSERT_EQ(output.Slice(position * sequence.row_size(), sequence.row_size()),
+                  expected.Slice(position * sequence.row_size(), sequence.row_size()))
+            << IsaName(isa) << " [" << begin << ", " << end << ") position " << position;
+      }
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/attention/kv_pages.h"
+#include "kernels/attention/pass_pieces.h"
 #include "tests/doubles/kernel_testing.h"
 
 namespace aiomlc {
@@ -108,6 +109,33 @@ TEST_F(LayerAttentionTest, NewTokensWithoutHistoryAreComputedAtOnce) {
   layer_.AddNewTokens(pool_, Call(0, kLength), Tokens(0, kLength));
 
   ExpectRows(0, kLength);
+}
+
+TEST_F(LayerAttentionTest, RowsOfAPieceSeeEachOtherInLayersThatSeeWholePieces) {
+  // Rows 5 to 20 of a chunk that begins at position 3, and rows of another sequence.
+  const std::vector<PieceRows> pieces{{5, 16, nullptr}, {40, 2, nullptr}};
+  PassPieces pass;
+  pass.num_rows = kLength - 3;
+  pass.pieces = pieces;
+  std::vector<const void*> addresses;
+  for (const int32_t id : page_ids_) addresses.push_back(pages_.data() + id * kShape.PageBytes());
+  FloatTensor whole = expected_;
+  AttentionRows rows{8, 16, 8, addresses.data()};
+  rows.see_each_other = true;
+  Attend(pool_, kShape, {&rows, 1}, queries_.data(), whole.data());
+  for (const bool sees_whole : {false, true}) {
+    LayerSettings settings;
+    settings.sees_whole_pieces = sees_whole;
+    const LayerAttention::SettingsScope settings_scope(layer_, settings);
+    const PassPieces::Scope pieces_scope(pass);
+    layer_.Begin();
+    layer_.AddNewTokens(pool_, Call(3, kLength), Tokens(3, kLength));
+    layer_.AddPages(pool_, Call(3, kLength), Pages({{0, 34}, {0, 1}, page_ids_, {3}, {0}}));
+
+    EXPECT_EQ(output_.Slice(3 * kRowSize, 34 * kRowSize),
+              (sees_whole ? whole : expected_).Slice(3 * kRowSize, 34 * kRowSize));
+  }
+  EXPECT_NE(whole.Slice(8 * kRowSize, kRowSize), expected_.Slice(8 * kRowSize, kRowSize));
 }
 
 TEST_F(LayerAttentionTest, AChunkAfterAnyHistoryHasTheBitsOfAnUnchunkedPrefill) {

@@ -473,6 +473,34 @@ TEST_P(ElementwiseOnTier, SplitRotaryDoesNotReuseATableForOtherArguments) {
   EXPECT_NEAR(rotated(2, 0.25f), std::sin(0.5), 1e-6);
 }
 
+TEST_P(ElementwiseOnTier, EachFrequencyMultipliesThePositionOnItsAxis) {
+  const HeadLayout heads{2, 1, 12};
+  const std::vector<int32_t> positions{3, 9, 4, 9, 7, 9};  // Of two rows on three axes.
+  const std::vector<float> frequencies{1.0f, 0.5f, 0.25f, 0.125f, 0.1f};
+  const std::vector<uint8_t> axes{0, 2, 1, 2, 0};
+  const FloatTensor qkv(FloatType::kF32, RandomFloats(2 * 4 * 12, 13));
+  const auto rotated = [&](int64_t rows, const int32_t* of_rows, const float* of_pairs,
+                           int64_t pairs, const uint8_t* pair_axes) {
+    FloatTensor q(FloatType::kF32, 2 * 2 * 12), k(FloatType::kF32, 2 * 12), v(k);
+    SplitRotary(pool_, {heads, FloatType::kF32, rows, qkv.data(), of_rows, of_pairs, pairs,
+                        q.data(), k.data(), v.data(), 1.0f, pair_axes});
+    return q;
+  };
+  const FloatTensor out = rotated(2, positions.data(), frequencies.data(), 5, axes.data());
+  for (int64_t row = 0; row < 2; ++row) {
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const double angle = double{frequencies[i]} * positions[axes[i] * 2 + row];
+      const double low = qkv[row * 48 + i], high = qkv[row * 48 + 5 + i];
+      ASSERT_NEAR(out[row * 24 + i], low * std::cos(angle) - high * std::sin(angle), 1e-6);
+    }
+  }
+  // With equal positions on all axes, the bits are those of one axis.
+  const std::vector<int32_t> text{8, 9};
+  const std::vector<int32_t> all{8, 9, 8, 9, 8, 9};
+  const FloatTensor plain = rotated(2, text.data(), frequencies.data(), 5, nullptr);
+  EXPECT_EQ(rotated(2, all.data(), frequencies.data(), 5, axes.data()).bytes(), plain.bytes());
+}
+
 TEST_P(ElementwiseOnTier, GatherRowsCopiesTheGivenRows) {
   const std::vector<float> x{0, 1, 2, 3, 4, 5};
   const std::vector<int32_t> ids{2, 0, 2};
