@@ -53,7 +53,7 @@ def _half(window: int) -> int:
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `gemma3`, which has the decoder's fields in `text_config`."""
-    return _parse(_text_fields(fields), "gemma3")
+    return _parse(_text_fields(fields), "gemma3").with_attention(sees_whole_pieces=True)
 
 
 def _text_fields(fields: Fields) -> Fields:

@@ -10,17 +10,20 @@ __all__ = ("parse", "parse_moe", "parse_moe_text", "parse_text", "parse_with_exp
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.layers import GatedDeltaConfig
+from aiomlc.models.config.rope_sections import with_sections
 from aiomlc.models.families.layer_types import recurrent_layers
 from aiomlc.models.families.moe_fields import with_experts
 
 _ROTARY_FACTOR = 0.25
 _INTERVAL = 4
+_SECTIONS = (11, 11, 10)
 _DEFAULTS = {"head_dim": 256}
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3_5`, which has the decoder's fields in `text_config`."""
-    return _parse(_text_fields(fields), "qwen3_5")
+    text = _text_fields(fields)
+    return with_sections(text, _parse(text, "qwen3_5"), _SECTIONS, interleaved=True)
 
 
 def parse_text(fields: Fields) -> DecoderConfig:
@@ -30,7 +33,9 @@ def parse_text(fields: Fields) -> DecoderConfig:
 
 def parse_moe(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3_5_moe`, with the decoder's fields in `text_config`."""
-    return parse_with_experts(_text_fields(fields), "qwen3_5_moe")
+    text = _text_fields(fields)
+    config = parse_with_experts(text, "qwen3_5_moe")
+    return with_sections(text, config, _SECTIONS, interleaved=True)
 
 
 def parse_moe_text(fields: Fields) -> DecoderConfig:

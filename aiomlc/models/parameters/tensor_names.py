@@ -52,7 +52,7 @@ _MODERNBERT = {
     ".mlp.gate_up_proj": ".mlp.Wi",
     ".mlp.down_proj": ".mlp.Wo",
 }
-_QWEN3_5 = {"model.": "model.language_model."}
+_LANGUAGE_MODEL = {"model.": "model.language_model."}
 _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 
 # By model type: segments of the graph's names, and their replacements.
@@ -88,8 +88,9 @@ _HF: _Replacements = {
         ".mlp.down_proj": ".mlp.fc2",
     },
     "modernbert": _MODERNBERT,
-    "qwen3_5": _QWEN3_5,
-    "qwen3_5_moe": _QWEN3_5,
+    "qwen3_5": _LANGUAGE_MODEL,
+    "qwen3_5_moe": _LANGUAGE_MODEL,
+    "qwen3_vl": _LANGUAGE_MODEL,
     "starcoder2": _STARCODER2,
 }
 _MLC: _Replacements = {

@@ -35,8 +35,11 @@ MULTIMODAL = {
     "gemma3n",
     "gemma4",
     "gemma4_unified",
+    "qwen2_5_vl",
+    "qwen2_vl",
     "qwen3_5",
     "qwen3_5_moe",
+    "qwen3_vl",
 }  # With the decoders of their text models.
 
 
