@@ -105,8 +105,10 @@ class MatrixFormat:
         match self.family:
             case "f32":
                 return tiles * _TILE_ROWS * columns * 4
-            case "f16" | "bf16":
+            case "f16":
                 return tiles * _TILE_ROWS * columns * 2
+            case "bf16":
+                return tiles * _TILE_ROWS * -(-columns // _CHUNK) * _CHUNK * 2
             case "q4":
                 return tiles * -(-columns // _CHUNK) * _Q4_GROUP_BYTES
             case "i8channel":

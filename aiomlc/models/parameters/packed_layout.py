@@ -3,10 +3,11 @@
 A back end reads one of two families. In `rows`, a matrix has its rows one after the other: of
 float32, or of 4 bits, 16 bytes of codes and a float16 scale for each group of 32 columns.
 
-In `tiles`, which the native CPU kernels read, a matrix has tiles of 16 rows (outputs). A dense tile
-holds, for each column (input), the 16 values of its rows. A q4 tile holds, for each group of 32
-columns, 256 bytes of nibbles and 16 float16 scales. Rows and q4 columns are padded to whole tiles
-and groups. A vector is float32.
+In `tiles`, which the native CPU kernels read, a matrix has tiles of 16 rows (outputs). A tile of
+float32 or float16 holds, for each column (input), the 16 values of its rows. A bf16 tile holds, for
+each pair of columns, the 16 pairs of its rows. A q4 tile holds, for each group of 32 columns, 256
+bytes of nibbles and 16 float16 scales. Rows, and the columns of bf16 and q4, are padded to whole
+tiles and groups. A vector is float32.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Layout = tuple[tuple[str, int], ...]
 
 LayoutFamily = Literal["tiles", "rows"]
 
-LAYOUT_VERSION: Final = 2  # Increase it whenever the packed bytes of the same weights change.
+LAYOUT_VERSION: Final = 3  # Increase it whenever the packed bytes of the same weights change.
 TILE_ROWS: Final = 16
 GROUP_SIZE: Final = 32  # Consecutive columns of a row that share a scale.
 GROUP_TILE_BYTES: Final = TILE_ROWS * (GROUP_SIZE // 2 + 2)  # Two values per byte, and a scale.

@@ -191,6 +191,20 @@ AmxFeatures DetectedAmx() {
 #endif
 }
 
+bool HasAvx512BF16() {
+#if defined(__x86_64__)
+  constexpr unsigned kLeaf = 7, kSubleaf = 1, kBit = 1u << 5;
+  static const bool has = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return HasAvx512() && __get_cpuid_count(kLeaf, kSubleaf, &eax, &ebx, &ecx, &edx) != 0 &&
+           (eax & kBit) != 0;
+  }();
+  return has;
+#else
+  return false;
+#endif
+}
+
 bool IsIntel() {
 #if defined(__x86_64__)
   __builtin_cpu_init();

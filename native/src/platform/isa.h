@@ -68,6 +68,9 @@ struct AmxFeatures {
  */
 AmxFeatures DetectedAmx();
 
+/*! \return Whether the processor has AVX-512 with `vdpbf16ps`. */
+bool HasAvx512BF16();
+
 /*! \return Whether the processor is one of Intel's, for choices that its caches decide. */
 bool IsIntel();
 

@@ -57,7 +57,7 @@ void CallEmbed(TensorView ids, TensorView packed, ffi::Shape layout, TensorView 
   }
 }
 
-void CallLinear(const char* name, RowUse use, const TensorView& x, const TensorView& packed,
+void CallLinear(const char* name, const TensorView& x, const TensorView& packed,
                 const ffi::Shape& layout, const TensorView* bias, const TensorView& out) {
   const TensorArguments args(name);
   const LayoutArgument matrix(args, "layout", layout);
@@ -69,7 +69,7 @@ void CallLinear(const char* name, RowUse use, const TensorView& x, const TensorV
   Linear(ThreadPool::Current(), matrix.layout(), matrix.Packed(packed, "packed", in_shape.size),
          in_shape.size, args.Floats(x, "x", x_type), x_type, in_shape.rows,
          bias == nullptr ? nullptr : args.Data<float>(*bias, "bias"),
-         args.Floats(out, "out", out_type), out_type, use);
+         args.Floats(out, "out", out_type), out_type);
 }
 
 GatedColumns ColumnsOf(const TensorArguments& args, const TensorView& projected, int64_t size) {
@@ -349,21 +349,21 @@ void CallGatherColumns(TensorView x, TensorView order, TensorView out) {
                 shape.size, args.Floats(out, "out", type));
 }
 
-void DefineLinear(const char* plain, const char* with_bias, RowUse use) {
+void DefineLinear(const char* plain, const char* with_bias) {
   refl::GlobalDef()
       .def(plain,
-           [plain, use](TensorView x, TensorView packed, ffi::Shape layout, TensorView out) {
-             CallLinear(plain, use, x, packed, layout, nullptr, out);
+           [plain](TensorView x, TensorView packed, ffi::Shape layout, TensorView out) {
+             CallLinear(plain, x, packed, layout, nullptr, out);
            })
-      .def(with_bias, [with_bias, use](TensorView x, TensorView packed, ffi::Shape layout,
+      .def(with_bias, [with_bias](TensorView x, TensorView packed, ffi::Shape layout,
                                        TensorView bias, TensorView out) {
-        CallLinear(with_bias, use, x, packed, layout, &bias, out);
+        CallLinear(with_bias, x, packed, layout, &bias, out);
       });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  DefineLinear("aiomlc.cpu.linear", "aiomlc.cpu.linear_bias", RowUse::kAll);
-  DefineLinear("aiomlc.cpu.logits", "aiomlc.cpu.logits_bias", RowUse::kLogits);
+  DefineLinear("aiomlc.cpu.linear", "aiomlc.cpu.linear_bias");
+  DefineLinear("aiomlc.cpu.logits", "aiomlc.cpu.logits_bias");
   DefineLayerNorms();
   DefineActivation("aiomlc.cpu.gelu", Gelu);
   DefineActivation("aiomlc.cpu.gelu_tanh", GeluTanh);

@@ -170,16 +170,15 @@ struct SmallChannelLayer {
 /*!
  * \brief A bf16 layer of three tiles, whose last group of inputs is incomplete.
  *
- * 25 rows are a full panel and a panel of 9 rows, whose three parts are in separate registers; the
- * parts of 3 rows share a register.
+ * 57 rows are two full panels, which are multiplied together, one alone, and a panel of 9 rows.
  */
 struct SmallBF16Layer {
-  static constexpr int64_t kOutputs = 46, kTiles = 3, kInputs = 71, kRowCount = 25, kFewRows = 3;
+  static constexpr int64_t kOutputs = 46, kTiles = 3, kInputs = 71, kRowCount = 57, kFewRows = 3;
   static constexpr int64_t kGroups = (kInputs + kGroupSize - 1) / kGroupSize;
 
   std::vector<float> weights = std::vector<float>(kOutputs * kInputs);
   std::vector<float> x = std::vector<float>(kRowCount * kInputs);
-  std::vector<uint16_t> packed = std::vector<uint16_t>(kTiles * kTileRows * kInputs);
+  std::vector<BF16Tile> packed = std::vector<BF16Tile>(kTiles * kGroups);
 
   SmallBF16Layer() {
     std::minstd_rand random(1);
@@ -207,23 +206,22 @@ struct SmallBF16Layer {
     return block;
   }
 
-  /*! \return The product of the first rows of x and the weights, by a kernel that reads parts. */
-  std::vector<float> Multiply(void (*kernel)(const LinearBlock&), int64_t rows) const {
-    std::vector<uint16_t> parts(rows * kGroups * kParts * kGroupSize);
-    SplitRowsAvx512({x.data(), FloatType::kF32, rows, kInputs, 0, rows, parts.data()});
+  /*! \return The product of some rows of x and the weights. */
+  std::vector<float> Multiply(void (*kernel)(const LinearBlock&), int64_t first_row,
+                              int64_t rows) const {
+    std::vector<BF16Group> rounded(rows * kGroups);
+    kLinearAvx512.quantize_bf16({.x = x.data() + first_row * kInputs,
+                                 .x_type = FloatType::kF32,
+                                 .rows = rows,
+                                 .cols = kInputs,
+                                 .groups = kGroups,
+                                 .row_begin = 0,
+                                 .row_end = rows,
+                                 .result = rounded.data()});
     std::vector<float> out;
     LinearBlock block = Block(rows, &out);
-    block.parts = parts.data();
+    block.bf16_rows = rounded.data();
     kernel(block);
-    return out;
-  }
-
-  /*! \return The product of one row and the weights, by the AVX-512 kernel. */
-  std::vector<float> MultiplyRow(int64_t row) const {
-    std::vector<float> out;
-    LinearBlock block = Block(1, &out);
-    block.x = x.data() + row * kInputs;  // A row is a panel of height 1.
-    kLinearAvx512.bf16(block);
     return out;
   }
 
@@ -241,15 +239,15 @@ struct SmallBF16Layer {
 
 bool NearAvx512(void (*kernel)(const LinearBlock&)) {
   const SmallBF16Layer layer;
-  const std::vector<float> actual = layer.Multiply(kernel, SmallBF16Layer::kRowCount);
+  const std::vector<float> actual = layer.Multiply(kernel, 0, SmallBF16Layer::kRowCount);
   for (int64_t row = 0; row < SmallBF16Layer::kRowCount; ++row) {
-    const std::vector<float> expected = layer.MultiplyRow(row);
+    const std::vector<float> expected = layer.Multiply(kLinearAvx512.bf16, row, 1);
     for (int64_t n = 0; n < SmallBF16Layer::kOutputs; ++n) {
       const float error = std::fabs(actual[row * SmallBF16Layer::kOutputs + n] - expected[n]);
       if (!(error <= 0x1p-20f * layer.Magnitude(row, n))) return false;
     }
   }
-  const std::vector<float> few = layer.Multiply(kernel, SmallBF16Layer::kFewRows);
+  const std::vector<float> few = layer.Multiply(kernel, 0, SmallBF16Layer::kFewRows);
   return std::memcmp(few.data(), actual.data(), few.size() * sizeof(float)) == 0;
 }
 

@@ -17,7 +17,7 @@ namespace aiomlc {
 extern void (*const kQ4Amx)(const LinearBlock&);
 extern void (*const kGroupedAmx)(const LinearBlock&);
 extern void (*const kChannelAmx)(const LinearBlock&);
-extern void (*const kBF16Amx)(const LinearBlock&);  //!< Reads the parts of `SplitRowsAvx512`.
+extern void (*const kBF16Amx)(const LinearBlock&);
 
 /*!
  * \return Whether a q4 kernel computes the same bits as the AVX-512 kernel for a small matrix.
@@ -33,7 +33,7 @@ bool GroupedEqualsAvx512(void (*kernel)(const LinearBlock&));
 bool ChannelEqualsAvx512(void (*kernel)(const LinearBlock&));
 
 /*!
- * \return Whether a bf16 kernel that reads parts is correct for a small matrix.
+ * \return Whether a bf16 kernel is correct for a small matrix.
  *
  * The difference to the AVX-512 kernel must be at most 2^-20 of the sum of the absolute products,
  * and a row must have the same bits in two batches. The processor must have AVX-512.

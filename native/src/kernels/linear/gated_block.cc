@@ -41,9 +41,7 @@ void MultiplyTiles(MatrixLayout layout, const LinearBlock& block, int64_t tile, 
     part.int8_rows = block.int8_rows + block.row_begin * ChannelRowBytes(block.num_inputs);
   }
   if (block.x != nullptr) part.x = block.x + block.row_begin * block.num_inputs;
-  if (block.parts != nullptr) {
-    part.parts = block.parts + block.row_begin * groups * kParts * kGroupSize;
-  }
+  if (block.bf16_rows != nullptr) part.bf16_rows = block.bf16_rows + block.row_begin * groups;
   if (block.bias != nullptr) part.bias = block.bias + tile * kTileRows;
   part.out = out;
   part.out_stride = outputs;

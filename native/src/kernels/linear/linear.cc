@@ -51,8 +51,10 @@ LinearKernels KernelsOfAvxVnni() {
 }
 
 LinearKernels KernelsOfAvx512() {
-  if (!IsIntel()) return kLinearAvx512;
-  return With(kLinearAvx512, Q4StreamsAvx512, GroupedStreamsAvx512);
+  LinearKernels kernels = kLinearAvx512;
+  if (IsIntel()) kernels = With(kernels, Q4StreamsAvx512, GroupedStreamsAvx512);
+  if (HasAvx512BF16() && kBF16Avx512BF16 != nullptr) kernels.bf16 = kBF16Avx512BF16;
+  return kernels;
 }
 
 ChannelKernels ChannelKernelsOfAvx512() {
@@ -67,10 +69,7 @@ LinearKernels KernelsOfAmx() {
     kernels.grouped = kGroupedAmx;
     kernels.quantize_signed = QuantizeSignedAvx512;
   }
-  if (trial.bf16) {
-    kernels.split = SplitRowsAvx512;
-    kernels.bf16_parts = kBF16Amx;
-  }
+  if (trial.bf16) kernels.bf16 = kBF16Amx;
   return kernels;
 }
 #endif
@@ -118,37 +117,15 @@ const std::byte* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, 
   return reinterpret_cast<const std::byte*>(floats);
 }
 
-const std::byte* Split(ThreadPool& pool, const RowLayout& layout, const void* x, FloatType x_type,
-                       int64_t rows, int64_t cols) {
-  std::byte* parts = scratch.Reserve(rows * layout.row_bytes());
-  ForRanges(pool, CeilDivide(rows, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
-    ActiveLinearKernels().split({x, x_type, rows, cols, begin * kPanelRows,
-                                 std::min(rows, end * kPanelRows),
-                                 reinterpret_cast<uint16_t*>(parts)});
-  });
-  return parts;
-}
-
 /*! \return The panels of x. */
 const std::byte* Panels(ThreadPool& pool, const RowLayout& layout, const void* x, FloatType x_type,
                         int64_t rows, int64_t cols) {
-  switch (layout.form()) {
-    case RowForm::kGroups:
-    case RowForm::kBiased:
-    case RowForm::kSigned:
-    case RowForm::kInt8:
-      return Quantize(pool, layout, x, x_type, rows, cols);
-    case RowForm::kParts:
-      return Split(pool, layout, x, x_type, rows, cols);
-    case RowForm::kFloats:
-    case RowForm::kFloatRows:
-      break;
-  }
+  if (layout.is_quantized()) return Quantize(pool, layout, x, x_type, rows, cols);
   return FloatPanels(pool, x, x_type, rows, cols);
 }
 
-/*! \return The active kernel of a format that reads the activations of a block. */
-void (*KernelOf(MatrixFormat format, const LinearBlock& block))(const LinearBlock&) {
+/*! \return The active kernel of a format. */
+void (*KernelOf(MatrixFormat format))(const LinearBlock&) {
   const LinearKernels& kernels = ActiveLinearKernels();
   switch (format.family) {
     case WeightFormat::kF32:
@@ -156,7 +133,7 @@ void (*KernelOf(MatrixFormat format, const LinearBlock& block))(const LinearBloc
     case WeightFormat::kF16:
       return kernels.f16;
     case WeightFormat::kBF16:
-      return block.parts == nullptr ? kernels.bf16 : kernels.bf16_parts;
+      return kernels.bf16;
     case WeightFormat::kQ4:
       return kernels.q4;
     case WeightFormat::kChannel:
@@ -307,7 +284,7 @@ void MultiplySegments(MatrixLayout layout, const LinearBlock& block, int64_t fir
       part.tile_end = end - begin;
       if (block.bias != nullptr) part.bias = block.bias + column;
       part.out = static_cast<std::byte*>(block.out) + column * FloatBytes(block.out_type);
-      KernelOf(format, part)(part);
+      KernelOf(format)(part);
     }
     packed += PackedMatrixBytes(format, rows, block.num_inputs);
     first_tile += tiles;
@@ -317,7 +294,7 @@ void MultiplySegments(MatrixLayout layout, const LinearBlock& block, int64_t fir
 
 void Linear(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t num_inputs,
             const void* x, FloatType x_type, int64_t num_rows, const float* bias, void* out,
-            FloatType out_type, RowUse use) {
+            FloatType out_type) {
   if (num_rows <= 0) return;
   LinearBlock whole = {};
   whole.packed = packed;
@@ -329,7 +306,7 @@ void Linear(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t n
     size_t count = 1;
     while (count < layout.size() && HasOneRowForm(layout.first(count + 1))) ++count;
     const MatrixLayout run = layout.first(count);
-    const RowLayout rows(RowFormOf(run, use), num_inputs);
+    const RowLayout rows(RowFormOf(run), num_inputs);
     rows.SetActivations(Panels(pool, rows, x, x_type, num_rows, num_inputs), whole);
     whole.tile_end = TilesOf(run);
     whole.num_outputs = RowsOf(run);

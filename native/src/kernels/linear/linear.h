@@ -5,7 +5,7 @@
  * Every output element is computed with the same sequence of float operations, independent of the
  * batch, the number of threads and the instruction set, so its bits depend only on its row. The one
  * exception: with bf16 weights, the AMX tier gives other bits than the other tiers, with the same
- * accuracy (not for RowUse::kLogits).
+ * accuracy.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_LINEAR_H_
 #define AIOMLC_KERNELS_LINEAR_LINEAR_H_
@@ -24,17 +24,16 @@ namespace aiomlc {
  * \brief Compute out[i, n] = bias[n] + sum over k of x[i, k] * weight[n, k].
  *
  * With q4 and grouped formats, the activations are quantized to int8 per row and group of 32
- * inputs; with int8 per channel, per row. With the other formats, they are not rounded. Sums are
- * float32, and int32 with int8 per channel.
+ * inputs; with int8 per channel, per row. With bf16, they are rounded to bf16; with f16 and f32, not
+ * rounded. Sums are float32, and int32 with int8 per channel.
  * \param layout The matrix; its rows are the outputs.
  * \param num_inputs The number of inputs.
  * \param num_rows The number of rows of x and out.
  * \param bias float32[outputs], or null.
- * \param use The kernels for bf16 weights on AMX: tile registers for kAll, AVX-512 for kLogits.
  */
 void Linear(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t num_inputs,
             const void* x, FloatType x_type, int64_t num_rows, const float* bias, void* out,
-            FloatType out_type, RowUse use = RowUse::kAll);
+            FloatType out_type);
 
 /*! \brief `Linear` with a matrix of one segment. */
 void Linear(ThreadPool& pool, MatrixFormat format, const void* packed, int64_t num_outputs,

@@ -9,15 +9,13 @@ namespace aiomlc {
 
 namespace {
 
-constexpr int64_t kPartsGroup = kParts * kGroupSize;  // The parts of 32 inputs.
-
 int64_t RowBytes(RowForm form, int64_t cols) {
   switch (form) {
     case RowForm::kFloats:
     case RowForm::kFloatRows:
       return cols * static_cast<int64_t>(sizeof(float));
-    case RowForm::kParts:
-      return GroupsOf(cols) * kPartsGroup * static_cast<int64_t>(sizeof(uint16_t));
+    case RowForm::kBF16:
+      return GroupsOf(cols) * static_cast<int64_t>(sizeof(BF16Group));
     case RowForm::kGroups:
       return GroupsOf(cols) * static_cast<int64_t>(sizeof(ActivationGroup));
     case RowForm::kBiased:
@@ -37,7 +35,7 @@ void Transpose(const float* x, int64_t height, int64_t count, float* target) {
 }
 
 /*! \return The form that a format's active kernel reads; one that suits all grouped formats. */
-RowForm CommonForm(MatrixFormat format, RowUse use) {
+RowForm CommonForm(MatrixFormat format) {
   switch (format.family) {
     case WeightFormat::kQ4:
       return RowForm::kGroups;
@@ -46,8 +44,7 @@ RowForm CommonForm(MatrixFormat format, RowUse use) {
     case WeightFormat::kChannel:
       return RowForm::kInt8;
     case WeightFormat::kBF16:
-      if (use == RowUse::kLogits) return RowForm::kFloats;
-      return ActiveLinearKernels().split == nullptr ? RowForm::kFloats : RowForm::kParts;
+      return RowForm::kBF16;
     case WeightFormat::kF32:
     case WeightFormat::kF16:
       break;
@@ -66,13 +63,13 @@ bool ReadsSigned(const MatrixSegment& segment) {
 
 bool HasOneRowForm(MatrixLayout layout) {
   return std::all_of(layout.begin(), layout.end(), [&](const MatrixSegment& segment) {
-    return CommonForm(segment.format, RowUse::kAll) == CommonForm(layout[0].format, RowUse::kAll);
+    return CommonForm(segment.format) == CommonForm(layout[0].format);
   });
 }
 
-RowForm RowFormOf(MatrixLayout layout, RowUse use) {
+RowForm RowFormOf(MatrixLayout layout) {
   if (std::all_of(layout.begin(), layout.end(), ReadsSigned)) return RowForm::kSigned;
-  return CommonForm(layout[0].format, use);
+  return CommonForm(layout[0].format);
 }
 
 RowLayout::RowLayout(RowForm form, int64_t cols)
@@ -93,8 +90,8 @@ void RowLayout::SetActivations(const std::byte* panels, LinearBlock& block) cons
     case RowForm::kFloats:
       block.x = reinterpret_cast<const float*>(panels);
       return;
-    case RowForm::kParts:
-      block.parts = reinterpret_cast<const uint16_t*>(panels);
+    case RowForm::kBF16:
+      block.bf16_rows = reinterpret_cast<const BF16Group*>(panels);
       return;
     case RowForm::kGroups:
       block.activations = reinterpret_cast<const ActivationGroup*>(panels);
@@ -114,6 +111,8 @@ void (*RowLayout::quantize() const)(const QuantizeBlock&) {
       return kernels.quantize;
     case RowForm::kSigned:
       return kernels.quantize_signed;
+    case RowForm::kBF16:
+      return kernels.quantize_bf16;
     default:
       return kernels.quantize_biased;
   }
@@ -170,9 +169,6 @@ void RowLayout::WriteColumns(const float* x, int64_t height, int64_t first, int6
   } else if (is_quantized()) {
     quantize()({x, FloatType::kF32, height, count, GroupsOf(count), 0, height,
                 panel + first_group * group_bytes()});
-  } else if (form_ == RowForm::kParts) {
-    ActiveLinearKernels().split({x, FloatType::kF32, height, count, 0, height,
-                                 reinterpret_cast<uint16_t*>(panel) + first_group * kPartsGroup});
   } else {
     Transpose(x, height, count, reinterpret_cast<float*>(panel) + first * height);
   }

@@ -16,7 +16,7 @@ namespace aiomlc {
 /*! \brief The form of the activations that a kernel reads. */
 enum class RowForm {
   kFloats,
-  kParts,     //!< bf16 parts.
+  kBF16,      //!< `BF16Group`.
   kGroups,    //!< `ActivationGroup`.
   kBiased,    //!< `BiasedGroup`.
   kSigned,    //!< `SignedGroup`.
@@ -30,13 +30,12 @@ bool HasOneRowForm(MatrixLayout layout);
 /*!
  * \return The form of activations that the active kernels of the segments read.
  *
- * With bf16 weights, AMX reads parts, which for a few rows take longer than floats: so kLogits has
- * floats. With grouped formats, AMX reads kSigned if the kernels of all segments can.
+ * With grouped formats, AMX reads kSigned if the kernels of all segments can.
  * \param layout If not `HasOneRowForm`, its first segment decides.
  */
-RowForm RowFormOf(MatrixLayout layout, RowUse use = RowUse::kAll);
+RowForm RowFormOf(MatrixLayout layout);
 
-/*! \brief The layout of rows of `cols` inputs: quantized, as floats, or split into bf16 parts. */
+/*! \brief The layout of rows of `cols` inputs: quantized, rounded, or as floats. */
 class RowLayout {
  public:
   RowLayout(RowForm form, int64_t cols);
@@ -46,11 +45,8 @@ class RowLayout {
 
   RowForm form() const { return form_; }
   int64_t cols() const { return cols_; }
-  /*! \return Whether rows are quantized. */
-  bool is_quantized() const {
-    return form_ == RowForm::kGroups || form_ == RowForm::kBiased || form_ == RowForm::kSigned ||
-           form_ == RowForm::kInt8;
-  }
+  /*! \return Whether rows are quantized or rounded. */
+  bool is_quantized() const { return form_ != RowForm::kFloats && form_ != RowForm::kFloatRows; }
   /*! \return Whether a row has one scale, so that its columns cannot be quantized separately. */
   bool has_row_scales() const { return form_ == RowForm::kInt8; }
   /*!

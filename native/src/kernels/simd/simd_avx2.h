@@ -45,6 +45,21 @@ struct Avx2Lanes {
     return {WidenBFloat16(source), WidenBFloat16(source + 8)};
   }
 
+  static Vector LoadEvenBFloat16(const uint16_t* source) {
+    return {Even(LoadPairs(source)), Even(LoadPairs(source + 16))};
+  }
+  static Vector LoadOddBFloat16(const uint16_t* source) {
+    return {Odd(LoadPairs(source)), Odd(LoadPairs(source + 16))};
+  }
+  static Vector SetEvenBFloat16(uint32_t pair) {
+    const __m256 eight = Even(_mm256_set1_epi32(static_cast<int32_t>(pair)));
+    return {eight, eight};
+  }
+  static Vector SetOddBFloat16(uint32_t pair) {
+    const __m256 eight = Odd(_mm256_set1_epi32(static_cast<int32_t>(pair)));
+    return {eight, eight};
+  }
+
   static Vector LoadFirst(const float* source, int count) {
     float padded[kWidth] = {};
     __builtin_memcpy(padded, source, sizeof(float) * count);
@@ -71,6 +86,11 @@ struct Avx2Lanes {
   static void Store(uint16_t* target, Vector a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(target), Narrow(a.low));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(target + 8), Narrow(a.high));
+  }
+
+  static void StoreBFloat16(uint16_t* target, Vector a) {
+    const __m256i words = _mm256_packus_epi32(RoundBFloat16(a.low), RoundBFloat16(a.high));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), _mm256_permute4x64_epi64(words, 0xd8));
   }
 
   static void StoreFirst(float* target, Vector a, int count) {
@@ -202,6 +222,26 @@ struct Avx2Lanes {
   static __m256 Widen(const int8_t* source) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(source));
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+  }
+
+  static __m256i LoadPairs(const uint16_t* source) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
+  }
+  static __m256 Even(__m256i pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
+  static __m256 Odd(__m256i pairs) {
+    const __m256i upper = _mm256_set1_epi32(static_cast<int32_t>(0xffff0000));
+    return _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
+  }
+
+  /*! \return The rounded bits in the lower halves. */
+  static __m256i RoundBFloat16(__m256 a) {
+    const __m256i bits = _mm256_castps_si256(a);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
   }
 
   static __m256 WidenBFloat16(const uint16_t* source) {

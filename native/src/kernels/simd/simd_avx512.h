@@ -53,6 +53,19 @@ struct Avx512Lanes {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
   }
 
+  static Vector LoadEvenBFloat16(const uint16_t* source) {
+    return Even(_mm512_loadu_si512(source));
+  }
+  static Vector LoadOddBFloat16(const uint16_t* source) {
+    return Odd(_mm512_loadu_si512(source));
+  }
+  static Vector SetEvenBFloat16(uint32_t pair) {
+    return Even(_mm512_set1_epi32(static_cast<int32_t>(pair)));
+  }
+  static Vector SetOddBFloat16(uint32_t pair) {
+    return Odd(_mm512_set1_epi32(static_cast<int32_t>(pair)));
+  }
+
   static Vector LoadFirst(const float* source, int count) {
     return {_mm512_maskz_loadu_ps(FirstMask(count), source)};
   }
@@ -69,6 +82,17 @@ struct Avx512Lanes {
 
   static void Store(uint16_t* target, Vector a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), Narrow(a));
+  }
+
+  static void StoreBFloat16(uint16_t* target, Vector a) {
+    const __m512i bits = _mm512_castps_si512(a.all);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded =
+        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    const __mmask16 nan = _mm512_cmp_ps_mask(a.all, a.all, _CMP_UNORD_Q);
+    const __m512i upper = _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), _mm512_cvtepi32_epi16(upper));
   }
 
   static void StoreFirst(float* target, Vector a, int count) {
@@ -173,6 +197,12 @@ struct Avx512Lanes {
   }
 
  private:
+  static Vector Even(__m512i pairs) { return {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))}; }
+  static Vector Odd(__m512i pairs) {
+    const __m512i upper = _mm512_set1_epi32(static_cast<int32_t>(0xffff0000));
+    return {_mm512_castsi512_ps(_mm512_and_si512(pairs, upper))};
+  }
+
   static __mmask16 FirstMask(int count) { return static_cast<__mmask16>((1u << count) - 1u); }
 
   static Vector Widen(__m128i bytes) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))}; }

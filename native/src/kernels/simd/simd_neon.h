@@ -61,6 +61,17 @@ struct NeonLanes {
             WidenBFloat16(source + 12)};
   }
 
+  static Vector LoadEvenBFloat16(const uint16_t* source) {
+    const uint16x8x4_t pairs = vld1q_u16_x4(source);
+    return {Even(pairs.val[0]), Even(pairs.val[1]), Even(pairs.val[2]), Even(pairs.val[3])};
+  }
+  static Vector LoadOddBFloat16(const uint16_t* source) {
+    const uint16x8x4_t pairs = vld1q_u16_x4(source);
+    return {Odd(pairs.val[0]), Odd(pairs.val[1]), Odd(pairs.val[2]), Odd(pairs.val[3])};
+  }
+  static Vector SetEvenBFloat16(uint32_t pair) { return SetBits(pair << 16); }
+  static Vector SetOddBFloat16(uint32_t pair) { return SetBits(pair & 0xffff0000u); }
+
   template <typename Element>
   static Vector LoadFirst(const Element* source, int count) {
     Element padded[kWidth] = {};
@@ -78,6 +89,11 @@ struct NeonLanes {
   static void Store(uint16_t* target, Vector v) {
     vst1q_u16(target, Narrow(v.a, v.b));
     vst1q_u16(target + 8, Narrow(v.c, v.d));
+  }
+
+  static void StoreBFloat16(uint16_t* target, Vector v) {
+    vst1q_u16(target, vcombine_u16(RoundBFloat16(v.a), RoundBFloat16(v.b)));
+    vst1q_u16(target + 8, vcombine_u16(RoundBFloat16(v.c), RoundBFloat16(v.d)));
   }
 
   template <typename Element>
@@ -200,6 +216,26 @@ struct NeonLanes {
  private:
   static float32x4_t Widen(const uint16_t* source) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(source)));
+  }
+
+  static Vector SetBits(uint32_t bits) {
+    const float32x4_t four = vreinterpretq_f32_u32(vdupq_n_u32(bits));
+    return {four, four, four, four};
+  }
+  static float32x4_t Even(uint16x8_t pairs) {
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u16(pairs), 16));
+  }
+  static float32x4_t Odd(uint16x8_t pairs) {
+    return vreinterpretq_f32_u32(
+        vandq_u32(vreinterpretq_u32_u16(pairs), vdupq_n_u32(0xffff0000u)));
+  }
+
+  static uint16x4_t RoundBFloat16(float32x4_t v) {
+    const uint32x4_t bits = vreinterpretq_u32_f32(v);
+    const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    const uint32x4_t rounded = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+    const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
+    return vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), rounded, quiet), 16);
   }
 
   static float32x4_t WidenBFloat16(const uint16_t* source) {

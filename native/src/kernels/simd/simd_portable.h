@@ -56,6 +56,19 @@ struct PortableLanes {
     return Map([source](int i) { return BFloat16ToFloat(source[i]); });
   }
 
+  /*! \brief Load the first, or the second, numbers of 16 pairs of bf16. */
+  static Vector LoadEvenBFloat16(const uint16_t* source) {
+    return Map([source](int i) { return BFloat16ToFloat(source[2 * i]); });
+  }
+  static Vector LoadOddBFloat16(const uint16_t* source) {
+    return Map([source](int i) { return BFloat16ToFloat(source[2 * i + 1]); });
+  }
+  /*! \return The first (low), or the second, number of a pair of bf16 in all lanes. */
+  static Vector SetEvenBFloat16(uint32_t pair) { return Set(std::bit_cast<float>(pair << 16)); }
+  static Vector SetOddBFloat16(uint32_t pair) {
+    return Set(std::bit_cast<float>(pair & 0xffff0000u));
+  }
+
   /*! \brief Load `count` elements, 0 to 16; the other lanes are zero. */
   static Vector LoadFirst(const float* source, int count) {
     return Map([=](int i) { return i < count ? source[i] : 0.0f; });
@@ -71,6 +84,11 @@ struct PortableLanes {
 
   static void Store(float* target, Vector a) { StoreFirst(target, a, kWidth); }
   static void Store(uint16_t* target, Vector a) { StoreFirst(target, a, kWidth); }
+
+  /*! \brief Round to bf16, ties to even, and store. NaN stays NaN. */
+  static void StoreBFloat16(uint16_t* target, Vector a) {
+    for (int i = 0; i < kWidth; ++i) target[i] = FloatToBFloat16(a.lane[i]);
+  }
 
   static void StoreFirst(float* target, Vector a, int count) {
     for (int i = 0; i < count; ++i) target[i] = a.lane[i];

@@ -100,23 +100,42 @@ TEST(PackMatrix, DenseFormatsAreTransposedTiles) {
   constexpr int64_t kN = 20, kK = 9;
   const Floats weights = RandomFloats(kN * kK, 33);
   Floats wide(PackedMatrixBytes(WeightFormat::kF32, kN, kK) / 4, -1.0f);
-  std::vector<uint16_t> narrow(PackedMatrixBytes(WeightFormat::kBF16, kN, kK) / 2, 1);
   std::vector<uint16_t> halves(PackedMatrixBytes(WeightFormat::kF16, kN, kK) / 2, 1);
   ASSERT_EQ(wide.size(), 32u * kK);
-  ASSERT_EQ(narrow.size(), 32u * kK);
   ASSERT_EQ(halves.size(), 32u * kK);
 
   PackMatrixF32(WeightFormat::kF32, weights.data(), kN, kK, 0, kN, wide.data());
-  PackMatrixF32(WeightFormat::kBF16, weights.data(), kN, kK, 0, kN, narrow.data());
   PackMatrixF32(WeightFormat::kF16, weights.data(), kN, kK, 0, kN, halves.data());
 
   for (int64_t row = 0; row < 32; ++row) {
     for (int64_t k = 0; k < kK; ++k) {
       const float expected = row < kN ? weights[row * kK + k] : 0.0f;
       EXPECT_EQ(wide[row / 16 * 16 * kK + k * 16 + row % 16], expected);
-      EXPECT_EQ(narrow[row / 16 * 16 * kK + k * 16 + row % 16], FloatToBFloat16(expected));
       EXPECT_EQ(halves[row / 16 * 16 * kK + k * 16 + row % 16], FloatToHalf(expected));
     }
+  }
+}
+
+TEST(PackMatrix, BF16TilesHavePairsOfInputs) {
+  constexpr int64_t kN = 20, kK = 41, kGroups = 2;
+  const Floats weights = RandomFloats(kN * kK, 34);
+  std::vector<BF16Tile> packed(2 * kGroups);
+  ASSERT_EQ(PackedMatrixBytes(WeightFormat::kBF16, kN, kK), packed.size() * sizeof(BF16Tile));
+  std::memset(packed.data(), 1, packed.size() * sizeof(BF16Tile));
+
+  PackMatrixF32(WeightFormat::kBF16, weights.data(), kN, kK, 0, kN, packed.data());
+
+  for (int64_t row = 0; row < 32; ++row) {
+    for (int64_t k = 0; k < kGroups * 32; ++k) {
+      const float expected = row < kN && k < kK ? weights[row * kK + k] : 0.0f;
+      const BF16Tile& tile = packed[row / 16 * kGroups + k / 32];
+      EXPECT_EQ(tile.pairs[k % 32 / 2][row % 16 * 2 + k % 2], FloatToBFloat16(expected));
+    }
+  }
+  Floats row(kK);
+  EmbedRow(WeightFormat::kBF16, packed.data(), kK, 17, row.data());
+  for (int64_t k = 0; k < kK; ++k) {
+    EXPECT_EQ(row[k], BFloat16ToFloat(FloatToBFloat16(weights[17 * kK + k])));
   }
 }
 

@@ -61,6 +61,11 @@ struct SignedGroup {
   float value_sum;  //!< The sum of the values.
 };
 
+/*! \brief 32 activations of one row, rounded to bf16, ties to even; zeros after the last input. */
+struct BF16Group {
+  uint16_t values[kGroupSize];
+};
+
 /*! \brief The arguments to quantize rows of activations. */
 struct QuantizeBlock {
   const void* x;  //!< [rows, cols], the whole matrix.
@@ -68,30 +73,7 @@ struct QuantizeBlock {
   int64_t rows, cols;
   int64_t groups;
   int64_t row_begin, row_end;  //!< The rows to quantize.
-  void* result;  //!< The panels of all rows: ActivationGroup, BiasedGroup or SignedGroup.
-};
-
-/*! \brief The number of bf16 parts of a float32 activation: 3 times 8 bits make its 24 bits. */
-inline constexpr int64_t kParts = 3;
-
-/*!
- * \brief The arguments of the split of activations into bf16 parts, for kernels that multiply bf16
- * by bf16.
- *
- * The parts of an activation have its sign, and their sum is the activation, except that bits of a
- * part below 2^-126 are lost. The first part of a non-finite activation is that number (NaN stays
- * NaN), and its other parts are zero.
- *
- * The parts of a panel of h rows are ordered [group of 32 inputs][part][row of h][input of 32], the
- * largest part first, with zeros after the last input. A panel with first row r begins at
- * r * groups * kParts * 32.
- */
-struct SplitBlock {
-  const void* x;  //!< [rows, cols], the whole matrix.
-  FloatType x_type;
-  int64_t rows, cols;
-  int64_t row_begin, row_end;  //!< The rows to split: whole panels.
-  uint16_t* result;            //!< The panels of all rows.
+  void* result;  //!< The panels of all rows: ActivationGroup, BiasedGroup, ...
 };
 
 /*! \brief A rectangle of the output: tiles of 16 outputs by rows of activations. */
@@ -104,8 +86,8 @@ struct LinearBlock {
   const ActivationGroup* activations;  //!< The panels of all rows; q4 only.
   const BiasedGroup* biased;           //!< The panels of all rows; grouped formats only.
   const SignedGroup* signed_groups;    //!< Replaces biased: see `LinearKernels::quantize_signed`.
-  const float* x;                      //!< The panels of all rows; float formats only.
-  const uint16_t* parts;               //!< Replaces x for `LinearKernels::bf16_parts`.
+  const BF16Group* bf16_rows;          //!< The panels of all rows; bf16 only.
+  const float* x;                      //!< The panels of all rows; f16 and f32 only.
   const float* bias;                   //!< May be null.
   void* out;                           //!< [rows, num_outputs] of `out_type`.
   int64_t out_stride;                  //!< The elements from a row of `out` to the next.
@@ -117,14 +99,12 @@ struct LinearBlock {
 struct LinearKernels {
   void (*quantize)(const QuantizeBlock&);         //!< Writes ActivationGroup.
   void (*quantize_biased)(const QuantizeBlock&);  //!< Writes BiasedGroup.
+  void (*quantize_bf16)(const QuantizeBlock&);    //!< Writes BF16Group.
   void (*q4)(const LinearBlock&);
-  void (*bf16)(const LinearBlock&);  //!< Reads floats.
+  void (*bf16)(const LinearBlock&);
   void (*f16)(const LinearBlock&);
   void (*f32)(const LinearBlock&);
   void (*grouped)(const LinearBlock&);
-  // For bf16 weights and RowUse::kAll, on AMX only: else both are null, and `bf16` is used.
-  void (*split)(const SplitBlock&) = nullptr;
-  void (*bf16_parts)(const LinearBlock&) = nullptr;
   // Writes SignedGroup, which `grouped` reads if codes are unsigned and groups have at least 32
   // inputs. On AMX only: else null.
   void (*quantize_signed)(const QuantizeBlock&) = nullptr;
@@ -162,8 +142,8 @@ extern void (*const kQ4StreamsAvxVnni)(const LinearBlock&);  //!< Null if not co
 void Q4StreamsAvx512(const LinearBlock& block);
 void GroupedStreamsAvx512(const LinearBlock& block);
 
-/*! \brief Split rows into bf16 parts for the AMX kernel; the AVX-512 kernels read floats. */
-void SplitRowsAvx512(const SplitBlock& block);
+/*! \brief The kernel of AVX512-BF16, whose bits are those of kLinearAvx512.bf16. Null if not compiled. */
+extern void (*const kBF16Avx512BF16)(const LinearBlock&);
 /*! \brief Write SignedGroup, for the AMX kernel. */
 void QuantizeSignedAvx512(const QuantizeBlock& block);
 #elif defined(__aarch64__)

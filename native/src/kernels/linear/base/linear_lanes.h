@@ -17,6 +17,7 @@
 #define AIOMLC_KERNELS_LINEAR_BASE_LINEAR_LANES_H_
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/linear/base/linear_kernels.h"
@@ -145,25 +146,30 @@ class ScaleDivisor {
   typename Lanes::Vector scale_, negative_, reciprocal_;
 };
 
-/*! \tparam Group ActivationGroup, BiasedGroup or SignedGroup. */
+/*! \tparam Group ActivationGroup, BiasedGroup, SignedGroup or BF16Group. */
 template <typename Lanes, typename Group>
 [[gnu::always_inline]] inline void QuantizeGroup(typename Lanes::Vector low,
                                                  typename Lanes::Vector high, Group* group) {
-  using Integers = typename Lanes::Integers;
-  constexpr uint32_t kInfinity = 0x7f800000u;
-  // A comparison of bits, in which NaN is larger than infinity.
-  const uint32_t largest = Lanes::LargestMagnitude(low, high);
-  float largest_value;
-  __builtin_memcpy(&largest_value, &largest, sizeof(largest));
-  group->scale = largest_value / 127.0f;
-  Integers low_values = Lanes::SetIntegers(0);
-  Integers high_values = Lanes::SetIntegers(0);
-  if (group->scale != 0 && largest < kInfinity) {
-    const ScaleDivisor<Lanes> scale(group->scale);
-    low_values = scale.Divide(low);
-    high_values = scale.Divide(high);
+  if constexpr (std::is_same_v<Group, BF16Group>) {
+    Lanes::StoreBFloat16(group->values, low);
+    Lanes::StoreBFloat16(group->values + Lanes::kWidth, high);
+  } else {
+    using Integers = typename Lanes::Integers;
+    constexpr uint32_t kInfinity = 0x7f800000u;
+    // A comparison of bits, in which NaN is larger than infinity.
+    const uint32_t largest = Lanes::LargestMagnitude(low, high);
+    float largest_value;
+    __builtin_memcpy(&largest_value, &largest, sizeof(largest));
+    group->scale = largest_value / 127.0f;
+    Integers low_values = Lanes::SetIntegers(0);
+    Integers high_values = Lanes::SetIntegers(0);
+    if (group->scale != 0 && largest < kInfinity) {
+      const ScaleDivisor<Lanes> scale(group->scale);
+      low_values = scale.Divide(low);
+      high_values = scale.Divide(high);
+    }
+    StoreValues<Lanes>(low_values, high_values, group);
   }
-  StoreValues<Lanes>(low_values, high_values, group);
 }
 
 template <typename Lanes, typename Group>
@@ -325,10 +331,7 @@ void Q4(const LinearBlock& block) {
 
 // ---- Float weights ----
 
-/*! \brief The types of weights of 16 bits. */
-struct BFloat16 {
-  uint16_t bits;
-};
+/*! \brief A weight of 16 bits. */
 struct Half {
   uint16_t bits;
 };
@@ -336,11 +339,6 @@ struct Half {
 template <typename Lanes>
 [[gnu::always_inline]] inline typename Lanes::Vector LoadWeights(const float* weights) {
   return Lanes::Load(weights);
-}
-
-template <typename Lanes>
-[[gnu::always_inline]] inline typename Lanes::Vector LoadWeights(const BFloat16* weights) {
-  return Lanes::LoadBFloat16(&weights->bits);
 }
 
 template <typename Lanes>
@@ -438,15 +436,18 @@ void Dense(const LinearBlock& block) {
 /*!
  * \return The kernels of a tier.
  * \tparam Dot The dot product with q4 weights.
+ * \param bf16 The kernel of bf16 weights.
  * \param grouped The kernel of grouped formats.
  */
 template <typename Dot>
-constexpr LinearKernels KernelsOf(void (*grouped)(const LinearBlock&)) noexcept {
+constexpr LinearKernels KernelsOf(void (*bf16)(const LinearBlock&),
+                                  void (*grouped)(const LinearBlock&)) noexcept {
   using Lanes = typename Dot::Lanes;
   return {QuantizeRows<Lanes, ActivationGroup>,
           QuantizeRows<Lanes, BiasedGroup>,
+          QuantizeRows<Lanes, BF16Group>,
           Q4<Dot>,
-          Dense<Lanes, BFloat16>,
+          bf16,
           Dense<Lanes, Half>,
           Dense<Lanes, float>,
           grouped};

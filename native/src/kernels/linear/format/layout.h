@@ -33,14 +33,13 @@ inline constexpr int kZeroPoint = 7;
  */
 inline constexpr int64_t kPanelRows = 16;
 
+/*! \brief 32 inputs of the 16 outputs of a bf16 tile; zeros after the last input. */
+struct BF16Tile {
+  uint16_t pairs[kGroupSize / 2][2 * kTileRows];  //!< [input / 2][output][input % 2]
+};
+
 /*! \brief The number that is added to an int8 to store it as an unsigned byte. */
 inline constexpr int kByteBias = 128;
-
-/*! \brief The rows that a matrix is multiplied by. All of them must use the same kernels. */
-enum class RowUse : uint8_t {
-  kAll,    //!< Of all tokens.
-  kLogits  //!< Of the tokens whose logits are computed, which are few.
-};
 
 }  // namespace aiomlc
 

@@ -239,8 +239,9 @@ size_t PackedMatrixBytes(MatrixFormat format, int64_t rows, int64_t cols) {
     case WeightFormat::kF32:
       return tiles * kTileRows * cols * 4;
     case WeightFormat::kF16:
-    case WeightFormat::kBF16:
       return tiles * kTileRows * cols * 2;
+    case WeightFormat::kBF16:
+      return tiles * CeilDivide(cols, kGroupSize) * static_cast<int64_t>(sizeof(BF16Tile));
     case WeightFormat::kQ4:
       return tiles * CeilDivide(cols, kGroupSize) * kGroupBytes;
     case WeightFormat::kGrouped: {

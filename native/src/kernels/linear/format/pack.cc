@@ -101,6 +101,28 @@ void PackDense(const float* weights, int64_t cols, int64_t row_begin, int64_t ro
   }
 }
 
+/*! \brief Pack bf16 tiles, one group of 32 inputs (1 KiB) after the other. */
+void PackBF16(const float* weights, int64_t cols, int64_t row_begin, int64_t row_end,
+              void* packed) {
+  const int64_t groups = CeilDivide(cols, kGroupSize);
+  for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+    const int64_t tile_rows = std::min(kTileRows, row_end - row);
+    BF16Tile* tile = static_cast<BF16Tile*>(packed) + row / kTileRows * groups;
+    for (int64_t g = 0; g < groups; ++g, ++tile) {
+      *tile = {};
+      const int64_t count = std::min(kGroupSize, cols - g * kGroupSize);
+      for (int64_t n = 0; n < tile_rows; ++n) {
+        const float* source = weights + (row + n) * cols + g * kGroupSize;
+        uint16_t values[kGroupSize] = {};
+        for (int64_t k = 0; k < count; ++k) values[k] = FloatToBFloat16(source[k]);
+        for (int64_t i = 0; i < kGroupSize / 2; ++i) {
+          std::memcpy(tile->pairs[i] + 2 * n, values + 2 * i, 2 * sizeof(uint16_t));
+        }
+      }
+    }
+  }
+}
+
 /*! \return Value `k` of row `n` of a q4 tile, for a group of inputs. */
 uint8_t Q4Value(const uint8_t* tile, int64_t n, int64_t k) {
   const uint8_t byte = tile[64 * (k % 16 / 4) + 4 * n + k % 4];
@@ -123,6 +145,15 @@ void EmbedQ4Row(const uint8_t* packed, int64_t hidden, int64_t row, float* out) 
   }
 }
 
+void EmbedBF16Row(const BF16Tile* packed, int64_t hidden, int64_t row, float* out) {
+  const BF16Tile* tile = packed + row / kTileRows * CeilDivide(hidden, kGroupSize);
+  for (int64_t k = 0; k < hidden; ++k) {
+    const int64_t in_group = k % kGroupSize;
+    const int64_t at = 2 * (row % kTileRows) + in_group % 2;
+    out[k] = BFloat16ToFloat(tile[k / kGroupSize].pairs[in_group / 2][at]);
+  }
+}
+
 }  // namespace
 
 void PackMatrixF32(WeightFormat format, const float* weights, int64_t /*rows*/, int64_t cols,
@@ -132,7 +163,7 @@ void PackMatrixF32(WeightFormat format, const float* weights, int64_t /*rows*/, 
       PackDense<float>(weights, cols, row_begin, row_end, packed, [](float w) { return w; });
       break;
     case WeightFormat::kBF16:
-      PackDense<uint16_t>(weights, cols, row_begin, row_end, packed, FloatToBFloat16);
+      PackBF16(weights, cols, row_begin, row_end, packed);
       break;
     case WeightFormat::kF16:
       PackDense<uint16_t>(weights, cols, row_begin, row_end, packed, FloatToHalf);
@@ -205,9 +236,7 @@ void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t r
       }
       return;
     case WeightFormat::kBF16:
-      for (int64_t k = 0; k < hidden; ++k) {
-        out[k] = BFloat16ToFloat(static_cast<const uint16_t*>(packed)[first + k * kTileRows]);
-      }
+      EmbedBF16Row(static_cast<const BF16Tile*>(packed), hidden, row, out);
       return;
     case WeightFormat::kF16:
       for (int64_t k = 0; k < hidden; ++k) {

@@ -2,18 +2,10 @@
  * \file kernels/linear/tiers/linear_amx_bf16.h
  * \brief The bf16 kernel on tile registers, as a template over a class of registers.
  *
- * Tile registers multiply bf16 by bf16, but activations are float32. So each activation is split
- * into three bf16 parts whose sum is the activation (`SplitBlock`). Each part is multiplied like a
- * separate row, and the three sums of a row are added at the end, the small sums first. So
- * activations are not rounded, and the outputs are as accurate as those of the AVX-512 kernel. They
- * have other bits, because tile registers add in another order. The sums of a row do not depend on
- * other rows, and each row adds 32 inputs at a time; so the bits of a row depend neither on the
- * batch nor on the number of rows in a register.
- *
- * Special values: weights, parts and sums below 2^-126 count as zero. An infinite weight gives
- * infinity, or NaN if a part of the activation is zero (which is common). An infinite activation
- * gives infinity, or NaN if the weight is zero. NaN gives NaN. An output that is not finite on
- * another tier is not finite here, either.
+ * Tile registers add the products of 32 inputs in another order than the chain of the other tiers
+ * (bf16_lanes.h), so the outputs have other bits, with the same accuracy. The sums of a row do not
+ * depend on other rows, and each row adds 32 inputs at a time; so the bits of a row depend neither
+ * on the batch nor on the number of rows in a register.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */
@@ -29,24 +21,13 @@ namespace aiomlc {
 
 namespace {
 
-// The rows of a tile register, of 64 bytes each: 32 bf16 inputs or 16 float32 sums.
-constexpr int kRegisterRows = 16;
-// The maximum number of rows whose parts all fit into one register, to be multiplied at once.
-constexpr int64_t kSharedRegisterRows = kRegisterRows / kParts;
-// The registers: sums of two tiles of weights times three registers of parts, then operands.
-constexpr int kFirstSums = 0, kPartRows = 6, kPairs = 7;
-// Activations that are loaded from the second-level cache are multiplied by two tiles of weights.
-constexpr int kTilesAtOnce = 2;
-// The number of groups whose weights (16 KiB) stay in the first-level cache for all panels.
-constexpr int kPairedGroups = 8;
-constexpr int kPairedRows = 4 * kPanelRows;
-// The groups between storing pairs and loading them, so that the stores have reached the cache.
-constexpr int kPairsAhead = 3;
-
-/*! \brief 32 inputs of 16 outputs in the layout of a tile register: pairs of inputs per output. */
-struct alignas(64) PairedGroup {
-  uint16_t pairs[16][2 * kTileRows];  //!< [input / 2][output][input % 2]
-};
+// The tiles and the panels that are multiplied at once: each loaded register is used twice.
+constexpr int kTilesAtOnce = 2, kPanelsAtOnce = 2;
+// The registers: sums of tiles times panels, then the operands.
+constexpr int kFirstSums = 0, kFirstWeights = 4, kFirstRows = 6;
+// The groups whose weights (16 KiB) stay in the first-level cache for all panels.
+constexpr int kGroupsAtOnce = 8;
+constexpr int64_t kBF16BlockRows = 8 * kPanelRows;
 
 template <int kValue>
 using Index = std::integral_constant<int, kValue>;
@@ -60,149 +41,108 @@ inline __attribute__((always_inline)) void ForIndices(Work work) {
   }
 }
 
-/*! \brief Panels of one height. \tparam kRegisters The registers of the parts of a panel. */
-template <int kRegisters>
-struct PanelShape {
-  int64_t height;
-
-  int64_t register_rows() const { return kParts * height / kRegisters; }
-
-  TileShapes Registers() const {
-    TileShapes shapes = {};
-    for (int i = kFirstSums; i <= kPartRows; ++i) {
-      shapes.row_bytes[i] = 64;
-      shapes.rows[i] = static_cast<uint8_t>(register_rows());
-    }
-    shapes.row_bytes[kPairs] = 64;
-    shapes.rows[kPairs] = kRegisterRows;
-    return shapes;
+inline TileShapes RegistersFor(int64_t height) {
+  TileShapes shapes = {};
+  for (int i = 0; i < kFirstRows + kPanelsAtOnce; ++i) {
+    const bool is_weights = i >= kFirstWeights && i < kFirstRows;
+    shapes.row_bytes[i] = 64;
+    shapes.rows[i] = static_cast<uint8_t>(is_weights ? kPanelRows : height);
   }
-};
-
-/*!
- * \brief Interleave pairs of inputs of a group; inputs after the last are zero.
- * \param inputs The number of inputs from this group on.
- * \tparam kWhole Whether the group is complete.
- */
-template <bool kWhole>
-void Pair(const uint16_t* weights, int64_t inputs, PairedGroup* result) {
-  alignas(64) static constexpr uint16_t kOrder[] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                    21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                    11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  const __m512i order = _mm512_load_si512(kOrder);
-  for (int64_t i = 0; i < 16; ++i, weights += 2 * kTileRows) {
-    const int64_t left = inputs - 2 * i;
-    const __mmask32 mask = kWhole || left >= 2 ? 0xffffffff : left == 1 ? 0xffff : 0;
-    _mm_prefetch(reinterpret_cast<const char*>(weights) + kPrefetchDistancePerStream, _MM_HINT_T0);
-    const __m512i two_inputs = _mm512_maskz_loadu_epi16(mask, weights);
-    _mm512_store_si512(result->pairs[i], _mm512_permutexvar_epi16(order, two_inputs));
-  }
+  return shapes;
 }
 
-/*! \brief Consecutive groups of inputs, for adjacent weight tiles. */
-struct WeightChunk {
-  const uint16_t* packed;  //!< The weights of the first tile; null if they are paired already.
-  int64_t stride;          //!< The elements from one tile to the next.
-  int64_t inputs;          //!< The number of inputs from the first group on.
-  int count;               //!< The number of groups.
+/*! \brief Consecutive groups of inputs, for adjacent tiles and adjacent panels of one height. */
+struct BF16Groups {
+  const BF16Tile* weights;
+  int64_t tile_stride;  //!< From a tile to the next.
+  const BF16Group* x;
+  int64_t panel_stride;  //!< From a panel to the next.
+  int64_t height;
+  int count;
 };
 
-/*!
- * \brief Add the products of a panel and a chunk to `sums`, [kTiles][kParts][height][16].
- *
- * For the first panel, the weights are paired at the same time; the other panels use these pairs.
- */
-template <int kRegisters, int kTiles, typename Tiles>
-void AddChunk(Tiles& tiles, PanelShape<kRegisters> shape, const WeightChunk& weights,
-              PairedGroup (*paired)[kPairedGroups], const uint16_t* parts, float* sums) {
-  const int64_t rows = shape.register_rows();
-  const int ahead = weights.packed == nullptr ? 0 : kPairsAhead;
-  ForIndices<0, kTiles * kRegisters>([&](auto i) __attribute__((always_inline)) {
-    tiles.template Load<kFirstSums + i.value>(sums + i.value * rows * kTileRows, 64);
+/*! \brief Add the products to `sums`, [kPanels][height][16] of each tile. */
+template <int kTileCount, int kPanels, typename Tiles>
+void AddGroups(Tiles& tiles, const BF16Groups& groups, float* sums, int64_t sums_stride) {
+  const int64_t panel_sums = groups.height * kTileRows;
+  const auto each = [&](auto work) __attribute__((always_inline)) {
+    ForIndices<0, kTileCount>([&](auto t) __attribute__((always_inline)) {
+      ForIndices<0, kPanels>([&](auto p) __attribute__((always_inline)) { work(t, p); });
+    });
+  };
+  each([&](auto t, auto p) __attribute__((always_inline)) {
+    tiles.template Load<kFirstSums + t.value * kPanels + p.value>(
+        sums + t.value * sums_stride + p.value * panel_sums, 64);
   });
-  for (int step = 0; step < weights.count + ahead; ++step) {
-    if (ahead > 0 && step < weights.count) {
-      const int64_t inputs = weights.inputs - step * kGroupSize;
-      const auto pair = inputs < kGroupSize ? Pair<false> : Pair<true>;
-      for (int t = 0; t < kTiles; ++t) {
-        pair(weights.packed + t * weights.stride + step * kGroupSize * kTileRows, inputs,
-             &paired[t][step]);
-      }
-    }
-    if (step < ahead) continue;
-    const int group = step - ahead;
-    const uint16_t* first = parts + group * kRegisters * rows * kGroupSize;
-    ForIndices<0, kTiles>([&](auto t) __attribute__((always_inline)) {
-      tiles.template Load<kPairs>(paired[t.value][group].pairs, 64);
-      ForIndices<0, kRegisters>([&](auto r) __attribute__((always_inline)) {
-        tiles.template Load<kPartRows>(first + r.value * rows * kGroupSize, 64);
-        tiles.template AddPairs<kFirstSums + t.value * kRegisters + r.value, kPartRows, kPairs>();
-      });
+  const BF16Group* x = groups.x;
+  for (int g = 0; g < groups.count; ++g, x += groups.height) {
+    ForIndices<0, kTileCount>([&](auto t) __attribute__((always_inline)) {
+      const BF16Tile* weights = groups.weights + t.value * groups.tile_stride + g;
+      const char* ahead = reinterpret_cast<const char*>(weights) + kPrefetchDistancePerStream;
+      for (int line = 0; line < kPanelRows; ++line) __builtin_prefetch(ahead + 64 * line);
+      tiles.template Load<kFirstWeights + t.value>(weights->pairs, 64);
+    });
+    ForIndices<0, kPanels>([&](auto p) __attribute__((always_inline)) {
+      tiles.template Load<kFirstRows + p.value>(x + p.value * groups.panel_stride, 64);
+    });
+    each([&](auto t, auto p) __attribute__((always_inline)) {
+      tiles.template AddPairs<kFirstSums + t.value * kPanels + p.value, kFirstRows + p.value,
+                              kFirstWeights + t.value>();
     });
   }
-  ForIndices<0, kTiles * kRegisters>([&](auto i) __attribute__((always_inline)) {
-    tiles.template Store<kFirstSums + i.value>(sums + i.value * rows * kTileRows, 64);
+  each([&](auto t, auto p) __attribute__((always_inline)) {
+    tiles.template Store<kFirstSums + t.value * kPanels + p.value>(
+        sums + t.value * sums_stride + p.value * panel_sums, 64);
   });
 }
 
-/*! \brief Store the outputs of a panel: the sums of the parts of each row. */
-template <int kTiles>
-void StorePanel(const LinearBlock& block, int64_t tile, int64_t row, int64_t height,
-                const float* sums) {
-  const int64_t stride = height * kTileRows;
-  for (int64_t t = 0; t < kTiles; ++t, sums += kParts * stride) {
-    for (int64_t r = 0; r < height; ++r) {
-      const float* high = sums + r * kTileRows;
-      const __m512 small =
-          _mm512_add_ps(_mm512_loadu_ps(high + stride), _mm512_loadu_ps(high + 2 * stride));
-      StoreSums(block, row + r, tile + t, _mm512_add_ps(_mm512_loadu_ps(high), small));
-    }
-  }
-}
-
-/*! \brief Multiply panels of one height, at most `kPairedRows` rows, by `kTiles` tiles. */
-template <int kRegisters, int kTiles, typename Tiles>
+/*! \brief Multiply panels of one height, at most kBF16BlockRows rows, by kTileCount tiles. */
+template <int kTileCount, typename Tiles>
 void MultiplyPanels(const LinearBlock& block, int64_t tile, int64_t row_begin, int64_t row_end,
-                    PanelShape<kRegisters> shape) {
+                    int64_t height) {
   const int64_t groups = GroupsOf(block.num_inputs);
-  const int64_t stride = block.num_inputs * kTileRows;
-  const uint16_t* packed = static_cast<const uint16_t*>(block.packed) + tile * stride;
-  PairedGroup paired[kTiles][kPairedGroups];
-  alignas(64) float sums[kTiles * kParts * kPairedRows * kTileRows];
-  const int64_t row_sums = kTiles * kParts * kTileRows;
-  __builtin_memset(sums, 0, (row_end - row_begin) * row_sums * sizeof(float));
-  Tiles tiles(shape.Registers());
-  for (int64_t begin = 0; begin < groups; begin += kPairedGroups) {
-    const int64_t left = groups - begin;
-    WeightChunk weights = {packed + begin * kGroupSize * kTileRows, stride,
-                           block.num_inputs - begin * kGroupSize,
-                           static_cast<int>(left < kPairedGroups ? left : kPairedGroups)};
-    for (int64_t row = row_begin; row < row_end; row += shape.height) {
-      const uint16_t* parts =
-          block.parts + (row * groups + begin * shape.height) * kParts * kGroupSize;
-      AddChunk<kRegisters, kTiles>(tiles, shape, weights, paired, parts,
-                                   sums + (row - row_begin) * row_sums);
-      weights.packed = nullptr;
+  const int64_t rows = row_end - row_begin;
+  alignas(64) float sums[kTileCount * kBF16BlockRows * kTileRows];
+  __builtin_memset(sums, 0, static_cast<size_t>(kTileCount * rows * kTileRows) * sizeof(float));
+  {
+    Tiles tiles(RegistersFor(height));
+    for (int64_t begin = 0; begin < groups; begin += kGroupsAtOnce) {
+      const int64_t left = groups - begin;
+      BF16Groups part = {.weights = static_cast<const BF16Tile*>(block.packed) + tile * groups + begin,
+                         .tile_stride = groups,
+                         .x = nullptr,
+                         .panel_stride = height * groups,
+                         .height = height,
+                         .count = static_cast<int>(left < kGroupsAtOnce ? left : kGroupsAtOnce)};
+      for (int64_t row = 0; row < rows;) {
+        part.x = block.bf16_rows + (row_begin + row) * groups + begin * height;
+        float* first = sums + row * kTileRows;
+        if (rows - row >= kPanelsAtOnce * height) {
+          AddGroups<kTileCount, kPanelsAtOnce>(tiles, part, first, rows * kTileRows);
+          row += kPanelsAtOnce * height;
+        } else {
+          AddGroups<kTileCount, 1>(tiles, part, first, rows * kTileRows);
+          row += height;
+        }
+      }
     }
   }
-  for (int64_t row = row_begin; row < row_end; row += shape.height) {
-    StorePanel<kTiles>(block, tile, row, shape.height, sums + (row - row_begin) * row_sums);
+  for (int64_t t = 0; t < kTileCount; ++t) {
+    for (int64_t row = 0; row < rows; ++row) {
+      StoreSums(block, row_begin + row, tile + t,
+                _mm512_load_ps(sums + (t * rows + row) * kTileRows));
+    }
   }
 }
 
-/*! \brief Multiply all rows of the block by `kTiles` tiles of weights. */
-template <int kTiles, typename Tiles>
+/*! \brief Multiply all rows of the block by kTileCount tiles of weights. */
+template <int kTileCount, typename Tiles>
 void MultiplyRows(const LinearBlock& block, int64_t tile) {
   for (int64_t row = block.row_begin; row < block.row_end;) {
     int64_t count = block.row_end - row;
-    if (count <= kSharedRegisterRows) {
-      MultiplyPanels<1, kTiles, Tiles>(block, tile, row, row + count, {count});
-    } else if (count < kPanelRows) {
-      MultiplyPanels<kParts, kTiles, Tiles>(block, tile, row, row + count, {count});
-    } else {
-      count = count < kPairedRows ? count - count % kPanelRows : kPairedRows;
-      MultiplyPanels<kParts, kTiles, Tiles>(block, tile, row, row + count, {kPanelRows});
-    }
+    const int64_t height = count < kPanelRows ? count : kPanelRows;
+    count = count < kBF16BlockRows ? count - count % height : kBF16BlockRows;
+    MultiplyPanels<kTileCount, Tiles>(block, tile, row, row + count, height);
     row += count;
   }
 }

@@ -1,5 +1,6 @@
 #if defined(__x86_64__)
 
+#include "kernels/linear/base/bf16_lanes.h"
 #include "kernels/linear/base/linear_avx2.h"
 
 namespace aiomlc {
@@ -30,7 +31,7 @@ struct Avx2Dot {
 
 void Q4StreamsAvx2(const LinearBlock& block) { Q4<Avx2Dot>(Q4Streams<Avx2Dot, 1>(block)); }
 
-constinit const LinearKernels kLinearAvx2 = KernelsOf<Avx2Dot>(GroupedAvx2);
+constinit const LinearKernels kLinearAvx2 = KernelsOf<Avx2Dot>(BF16Kernel<WidenedBF16Dot<Avx2Lanes>>::Run, GroupedAvx2);
 
 }  // namespace aiomlc
 

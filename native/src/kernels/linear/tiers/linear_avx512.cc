@@ -1,5 +1,6 @@
 #if defined(__x86_64__)
 
+#include "kernels/linear/base/bf16_lanes.h"
 #include "kernels/linear/base/linear_avx512.h"
 
 namespace aiomlc {
@@ -100,51 +101,7 @@ void Q4OnPairs(const LinearBlock& block) {
   Q4<Avx512Dot>(rest);
 }
 
-// ---- bf16 parts of activations, for AMX ----
-
-void StoreUpperHalves(__m512i floats, uint16_t* result) {
-  const __m256i halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(floats, 16));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(result), halves);
-}
-
-/*! \brief Split 16 activations. \param stride The distance between the parts in elements. */
-void Split(__m512 x, int64_t stride, uint16_t* result) {
-  constexpr int kNan = 0x81, kNotFinite = 0x99;
-  const __m512i upper = _mm512_set1_epi32(static_cast<int32_t>(0xffff0000));
-  const __mmask16 finite = static_cast<__mmask16>(~_mm512_fpclass_ps_mask(x, kNotFinite));
-  // Truncation, unlike rounding, never gives infinity, and the rest has 8 fewer bits.
-  const __m512i high = _mm512_and_si512(_mm512_castps_si512(x), upper);
-  const __m512 rest = _mm512_maskz_sub_ps(finite, x, _mm512_castsi512_ps(high));
-  const __m512i middle = _mm512_and_si512(_mm512_castps_si512(rest), upper);
-  const __m512 low = _mm512_sub_ps(rest, _mm512_castsi512_ps(middle));
-  // Truncation would turn a NaN whose mantissa bits are all in the lower half into infinity.
-  const __mmask16 nan = _mm512_fpclass_ps_mask(x, kNan);
-  StoreUpperHalves(_mm512_mask_or_epi32(high, nan, high, _mm512_set1_epi32(0x00400000)), result);
-  StoreUpperHalves(middle, result + stride);
-  StoreUpperHalves(_mm512_castps_si512(low), result + 2 * stride);
-}
-
 }  // namespace
-
-void SplitRowsAvx512(const SplitBlock& block) {
-  static_assert(kParts == 3);
-  const int64_t groups = GroupsOf(block.cols);
-  for (int64_t row = block.row_begin; row < block.row_end; ++row) {
-    const PanelCursor at = PanelOf(row, block.rows);
-    const int64_t stride = at.height * kGroupSize;
-    uint16_t* result = block.result + at.panel * groups * kParts * kGroupSize + at.row * kGroupSize;
-    for (int64_t g = 0; g < groups; ++g, result += kParts * stride) {
-      const int64_t first = row * block.cols + g * kGroupSize;
-      const int64_t count = block.cols - g * kGroupSize;
-      const auto load = [&](int64_t skipped) {
-        return LoadActivations<Avx512Lanes>(block.x, block.x_type, first + skipped, count - skipped)
-            .all;
-      };
-      Split(load(0), stride, result);
-      Split(load(16), stride, result + 16);
-    }
-  }
-}
 
 void QuantizeSignedAvx512(const QuantizeBlock& block) {
   QuantizeRows<Avx512Lanes, SignedGroup>(block);
@@ -156,8 +113,9 @@ void Q4StreamsAvx512(const LinearBlock& block) {
 
 constinit const LinearKernels kLinearAvx512 = {QuantizeRows<Avx512Lanes, ActivationGroup>,
                                                QuantizeRows<Avx512Lanes, BiasedGroup>,
+                                               QuantizeRows<Avx512Lanes, BF16Group>,
                                                Q4OnPairs,
-                                               Dense<Avx512Lanes, BFloat16>,
+                                               BF16Kernel<WidenedBF16Dot<Avx512Lanes>>::Run,
                                                Dense<Avx512Lanes, Half>,
                                                Dense<Avx512Lanes, float>,
                                                GroupedAvx512};

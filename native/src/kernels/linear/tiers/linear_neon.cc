@@ -1,3 +1,4 @@
+#include "kernels/linear/base/bf16_lanes.h"
 #include "kernels/linear/base/linear_kernels.h"
 
 #if defined(AIOMLC_NEON)
@@ -121,7 +122,7 @@ struct NeonGroupedDot {
   }
 };
 
-constexpr LinearKernels kKernels = KernelsOf<NeonDot>(Grouped<GroupedKernel<NeonGroupedDot>>);
+constexpr LinearKernels kKernels = KernelsOf<NeonDot>(BF16Kernel<WidenedBF16Dot<NeonLanes>>::Run, Grouped<GroupedKernel<NeonGroupedDot>>);
 
 }  // namespace
 

@@ -1,3 +1,4 @@
+#include "kernels/linear/base/bf16_lanes.h"
 #include "kernels/linear/base/linear_lanes.h"
 #include "kernels/linear/grouped/grouped_lanes.h"
 #include "kernels/simd/simd_portable.h"
@@ -64,6 +65,6 @@ struct PortableGroupedDot {
 }  // namespace
 
 constinit const LinearKernels kLinearPortable =
-    KernelsOf<PortableDot>(Grouped<GroupedKernel<PortableGroupedDot>>);
+    KernelsOf<PortableDot>(BF16Kernel<WidenedBF16Dot<PortableLanes>>::Run, Grouped<GroupedKernel<PortableGroupedDot>>);
 
 }  // namespace aiomlc
