@@ -110,6 +110,9 @@ def make_gguf(model: Path, source: Path, binaries: Path, kind: str) -> Path:
         f"runpy.run_path({str(source / 'convert_hf_to_gguf.py')!r}, run_name='__main__')\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, stdout=sys.stderr)
+    if quantized == unquantized:
+        return quantized
+
     quantize: list[str | Path] = [binaries / "llama-quantize", unquantized, quantized, kind.upper()]
     subprocess.run(quantize, check=True, stdout=sys.stderr)
     unquantized.unlink()

@@ -99,7 +99,7 @@ def test_layouts_without_a_fused_kernel_are_rejected(formats: tuple[str, ...]) -
     mixed = layout(*((name, 16) for name in formats))
     matrix, out, total = random(OUTPUTS, HIDDEN), empty(2, HIDDEN), empty(2, HIDDEN)
 
-    with pytest.raises(ValueError, match="layout must have only q4 segments"):
+    with pytest.raises(ValueError, match="layout must have only q4, only int8"):
         call("add_norm_linear", *inputs(2), EPS, matrix, mixed, out, total)
 
 

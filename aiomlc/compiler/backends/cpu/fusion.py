@@ -11,11 +11,8 @@ from aiomlc.models.parameters.packed_layout import TILE_ROWS, Layout
 def fuses_norm(layout: Layout) -> bool:
     """Return whether one kernel computes a norm and the product with a matrix."""
     families = {MatrixFormat.parse(name).family for name, _ in layout}
-    return families in (
-        {"q4"},
-        {"grouped"},
-        {"i8channel"},
-    )  # The kernel quantizes the activations only once.
+    # The kernel quantizes or rounds the activations once, for all segments.
+    return len(families) == 1 and families <= {"q4", "grouped", "i8channel", "bf16"}
 
 
 def fuses_feed_forward(gate_up: Layout, down: Layout) -> bool:

@@ -103,11 +103,9 @@ def _element_bytes(matrix_format: str) -> int:
     match MatrixFormat.parse(matrix_format).family:
         case "f32" | "f16":
             return 4
-        case "bf16":
-            return 6  # Three parts.
         case "i8channel":
             return 6  # A row is complete in float32 before it is rounded.
-        case "q4" | "grouped":
+        case "q4" | "grouped" | "bf16":
             return 2
 
 

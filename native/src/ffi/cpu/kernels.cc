@@ -351,14 +351,11 @@ void CallGatherColumns(TensorView x, TensorView order, TensorView out) {
 
 void DefineLinear(const char* plain, const char* with_bias) {
   refl::GlobalDef()
-      .def(plain,
-           [plain](TensorView x, TensorView packed, ffi::Shape layout, TensorView out) {
-             CallLinear(plain, x, packed, layout, nullptr, out);
-           })
-      .def(with_bias, [with_bias](TensorView x, TensorView packed, ffi::Shape layout,
-                                       TensorView bias, TensorView out) {
-        CallLinear(with_bias, x, packed, layout, &bias, out);
-      });
+      .def(plain, [plain](TensorView x, TensorView packed, ffi::Shape layout,
+                          TensorView out) { CallLinear(plain, x, packed, layout, nullptr, out); })
+      .def(with_bias,
+           [with_bias](TensorView x, TensorView packed, ffi::Shape layout, TensorView bias,
+                       TensorView out) { CallLinear(with_bias, x, packed, layout, &bias, out); });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

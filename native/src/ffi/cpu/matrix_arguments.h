@@ -47,7 +47,7 @@ class LayoutArgument {
   void RequireQuantized() const {
     args_.Require(
         HasOneRowForm(segments_) && RowLayout(segments_, kTileRows).is_quantized(), name_,
-        " must have only q4 segments, only int8 segments, or only segments in grouped formats");
+        " must have only q4, only int8 or only bf16 segments, or only segments in grouped formats");
   }
 
   /*! \brief Require that all segments consist of whole tiles. */

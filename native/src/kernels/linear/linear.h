@@ -24,8 +24,8 @@ namespace aiomlc {
  * \brief Compute out[i, n] = bias[n] + sum over k of x[i, k] * weight[n, k].
  *
  * With q4 and grouped formats, the activations are quantized to int8 per row and group of 32
- * inputs; with int8 per channel, per row. With bf16, they are rounded to bf16; with f16 and f32, not
- * rounded. Sums are float32, and int32 with int8 per channel.
+ * inputs; with int8 per channel, per row. With bf16, they are rounded to bf16; with f16 and f32,
+ * not rounded. Sums are float32, and int32 with int8 per channel.
  * \param layout The matrix; its rows are the outputs.
  * \param num_inputs The number of inputs.
  * \param num_rows The number of rows of x and out.

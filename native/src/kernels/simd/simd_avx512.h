@@ -56,9 +56,7 @@ struct Avx512Lanes {
   static Vector LoadEvenBFloat16(const uint16_t* source) {
     return Even(_mm512_loadu_si512(source));
   }
-  static Vector LoadOddBFloat16(const uint16_t* source) {
-    return Odd(_mm512_loadu_si512(source));
-  }
+  static Vector LoadOddBFloat16(const uint16_t* source) { return Odd(_mm512_loadu_si512(source)); }
   static Vector SetEvenBFloat16(uint32_t pair) {
     return Even(_mm512_set1_epi32(static_cast<int32_t>(pair)));
   }

@@ -226,8 +226,7 @@ struct NeonLanes {
     return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u16(pairs), 16));
   }
   static float32x4_t Odd(uint16x8_t pairs) {
-    return vreinterpretq_f32_u32(
-        vandq_u32(vreinterpretq_u32_u16(pairs), vdupq_n_u32(0xffff0000u)));
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u16(pairs), vdupq_n_u32(0xffff0000u)));
   }
 
   static uint16x4_t RoundBFloat16(float32x4_t v) {

@@ -172,7 +172,8 @@ TEST(LinearBF16Test, Avx512WithoutItsBF16InstructionHasTheSameBits) {
   if (!HasAvx512BF16()) GTEST_SKIP() << "needs AVX512-BF16";
   constexpr int64_t kOutputs = 100, kInputs = 300, kRowCount = 37;
   constexpr int64_t kGroups = (kInputs + kGroupSize - 1) / kGroupSize;
-  const Floats weights = RandomFloats(kOutputs * kInputs, 6), x = RandomFloats(kRowCount * kInputs, 7);
+  const Floats weights = RandomFloats(kOutputs * kInputs, 6),
+               x = RandomFloats(kRowCount * kInputs, 7);
   std::vector<uint8_t> packed(PackedMatrixBytes(WeightFormat::kBF16, kOutputs, kInputs));
   PackMatrixF32(WeightFormat::kBF16, weights.data(), kOutputs, kInputs, 0, kOutputs, packed.data());
   std::vector<BF16Group> rounded(kRowCount * kGroups);

@@ -73,7 +73,7 @@ struct QuantizeBlock {
   int64_t rows, cols;
   int64_t groups;
   int64_t row_begin, row_end;  //!< The rows to quantize.
-  void* result;  //!< The panels of all rows: ActivationGroup, BiasedGroup, ...
+  void* result;                //!< The panels of all rows: ActivationGroup, BiasedGroup, ...
 };
 
 /*! \brief A rectangle of the output: tiles of 16 outputs by rows of activations. */
@@ -142,7 +142,8 @@ extern void (*const kQ4StreamsAvxVnni)(const LinearBlock&);  //!< Null if not co
 void Q4StreamsAvx512(const LinearBlock& block);
 void GroupedStreamsAvx512(const LinearBlock& block);
 
-/*! \brief The kernel of AVX512-BF16, whose bits are those of kLinearAvx512.bf16. Null if not compiled. */
+/*! \brief The kernel of AVX512-BF16, whose bits are those of kLinearAvx512.bf16. Null if not
+ * compiled. */
 extern void (*const kBF16Avx512BF16)(const LinearBlock&);
 /*! \brief Write SignedGroup, for the AMX kernel. */
 void QuantizeSignedAvx512(const QuantizeBlock& block);

@@ -108,12 +108,13 @@ void MultiplyPanels(const LinearBlock& block, int64_t tile, int64_t row_begin, i
     Tiles tiles(RegistersFor(height));
     for (int64_t begin = 0; begin < groups; begin += kGroupsAtOnce) {
       const int64_t left = groups - begin;
-      BF16Groups part = {.weights = static_cast<const BF16Tile*>(block.packed) + tile * groups + begin,
-                         .tile_stride = groups,
-                         .x = nullptr,
-                         .panel_stride = height * groups,
-                         .height = height,
-                         .count = static_cast<int>(left < kGroupsAtOnce ? left : kGroupsAtOnce)};
+      BF16Groups part = {
+          .weights = static_cast<const BF16Tile*>(block.packed) + tile * groups + begin,
+          .tile_stride = groups,
+          .x = nullptr,
+          .panel_stride = height * groups,
+          .height = height,
+          .count = static_cast<int>(left < kGroupsAtOnce ? left : kGroupsAtOnce)};
       for (int64_t row = 0; row < rows;) {
         part.x = block.bf16_rows + (row_begin + row) * groups + begin * height;
         float* first = sums + row * kTileRows;

@@ -1,7 +1,8 @@
 #if defined(__x86_64__)
 
-#include "kernels/linear/base/bf16_lanes.h"
 #include "kernels/linear/base/linear_avx2.h"
+
+#include "kernels/linear/base/bf16_lanes.h"
 
 namespace aiomlc {
 
@@ -31,7 +32,8 @@ struct Avx2Dot {
 
 void Q4StreamsAvx2(const LinearBlock& block) { Q4<Avx2Dot>(Q4Streams<Avx2Dot, 1>(block)); }
 
-constinit const LinearKernels kLinearAvx2 = KernelsOf<Avx2Dot>(BF16Kernel<WidenedBF16Dot<Avx2Lanes>>::Run, GroupedAvx2);
+constinit const LinearKernels kLinearAvx2 =
+    KernelsOf<Avx2Dot>(BF16Kernel<WidenedBF16Dot<Avx2Lanes>>::Run, GroupedAvx2);
 
 }  // namespace aiomlc
 

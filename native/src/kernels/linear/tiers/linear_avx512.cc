@@ -1,7 +1,8 @@
 #if defined(__x86_64__)
 
-#include "kernels/linear/base/bf16_lanes.h"
 #include "kernels/linear/base/linear_avx512.h"
+
+#include "kernels/linear/base/bf16_lanes.h"
 
 namespace aiomlc {
 

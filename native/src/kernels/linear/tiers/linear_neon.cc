@@ -122,7 +122,8 @@ struct NeonGroupedDot {
   }
 };
 
-constexpr LinearKernels kKernels = KernelsOf<NeonDot>(BF16Kernel<WidenedBF16Dot<NeonLanes>>::Run, Grouped<GroupedKernel<NeonGroupedDot>>);
+constexpr LinearKernels kKernels = KernelsOf<NeonDot>(BF16Kernel<WidenedBF16Dot<NeonLanes>>::Run,
+                                                      Grouped<GroupedKernel<NeonGroupedDot>>);
 
 }  // namespace
 

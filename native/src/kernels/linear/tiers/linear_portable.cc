@@ -64,7 +64,7 @@ struct PortableGroupedDot {
 
 }  // namespace
 
-constinit const LinearKernels kLinearPortable =
-    KernelsOf<PortableDot>(BF16Kernel<WidenedBF16Dot<PortableLanes>>::Run, Grouped<GroupedKernel<PortableGroupedDot>>);
+constinit const LinearKernels kLinearPortable = KernelsOf<PortableDot>(
+    BF16Kernel<WidenedBF16Dot<PortableLanes>>::Run, Grouped<GroupedKernel<PortableGroupedDot>>);
 
 }  // namespace aiomlc
