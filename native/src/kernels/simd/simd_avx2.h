@@ -88,9 +88,20 @@ struct Avx2Lanes {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(target + 8), Narrow(a.high));
   }
 
+  static Vector RoundToBFloat16(Vector a) { return {RoundBFloat16(a.low), RoundBFloat16(a.high)}; }
+
   static void StoreBFloat16(uint16_t* target, Vector a) {
-    const __m256i words = _mm256_packus_epi32(RoundBFloat16(a.low), RoundBFloat16(a.high));
+    const __m256i words = _mm256_packus_epi32(UpperHalves(a.low), UpperHalves(a.high));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), _mm256_permute4x64_epi64(words, 0xd8));
+  }
+
+  static void StorePairs(uint16_t* target, Vector even, Vector odd) {
+    auto* const pairs = reinterpret_cast<__m256i*>(target);
+    const auto join = [](__m256 a, __m256 b) {
+      return _mm256_or_si256(UpperHalves(a), _mm256_castps_si256(b));
+    };
+    _mm256_storeu_si256(pairs, join(even.low, odd.low));
+    _mm256_storeu_si256(pairs + 1, join(even.high, odd.high));
   }
 
   static void StoreFirst(float* target, Vector a, int count) {
@@ -233,15 +244,16 @@ struct Avx2Lanes {
     return _mm256_castsi256_ps(_mm256_and_si256(pairs, upper));
   }
 
-  /*! \return The rounded bits in the lower halves. */
-  static __m256i RoundBFloat16(__m256 a) {
+  static __m256i UpperHalves(__m256 a) { return _mm256_srli_epi32(_mm256_castps_si256(a), 16); }
+
+  static __m256 RoundBFloat16(__m256 a) {
     const __m256i bits = _mm256_castps_si256(a);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     const __m256i rounded =
         _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
     const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
-    return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+    return Odd(_mm256_blendv_epi8(rounded, quiet, nan));
   }
 
   static __m256 WidenBFloat16(const uint16_t* source) {

@@ -82,15 +82,24 @@ struct Avx512Lanes {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), Narrow(a));
   }
 
-  static void StoreBFloat16(uint16_t* target, Vector a) {
+  static Vector RoundToBFloat16(Vector a) {
     const __m512i bits = _mm512_castps_si512(a.all);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i rounded =
         _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
     const __mmask16 nan = _mm512_cmp_ps_mask(a.all, a.all, _CMP_UNORD_Q);
-    const __m512i upper = _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16);
+    return Odd(_mm512_mask_mov_epi32(rounded, nan, quiet));
+  }
+
+  static void StoreBFloat16(uint16_t* target, Vector a) {
+    const __m512i upper = _mm512_srli_epi32(_mm512_castps_si512(a.all), 16);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), _mm512_cvtepi32_epi16(upper));
+  }
+
+  static void StorePairs(uint16_t* target, Vector even, Vector odd) {
+    const __m512i lower = _mm512_srli_epi32(_mm512_castps_si512(even.all), 16);
+    _mm512_storeu_si512(target, _mm512_or_si512(lower, _mm512_castps_si512(odd.all)));
   }
 
   static void StoreFirst(float* target, Vector a, int count) {

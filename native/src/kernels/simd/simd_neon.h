@@ -91,9 +91,24 @@ struct NeonLanes {
     vst1q_u16(target + 8, Narrow(v.c, v.d));
   }
 
+  static Vector RoundToBFloat16(Vector v) {
+    return {RoundBFloat16(v.a), RoundBFloat16(v.b), RoundBFloat16(v.c), RoundBFloat16(v.d)};
+  }
+
   static void StoreBFloat16(uint16_t* target, Vector v) {
-    vst1q_u16(target, vcombine_u16(RoundBFloat16(v.a), RoundBFloat16(v.b)));
-    vst1q_u16(target + 8, vcombine_u16(RoundBFloat16(v.c), RoundBFloat16(v.d)));
+    vst1q_u16(target, vcombine_u16(UpperHalves(v.a), UpperHalves(v.b)));
+    vst1q_u16(target + 8, vcombine_u16(UpperHalves(v.c), UpperHalves(v.d)));
+  }
+
+  static void StorePairs(uint16_t* target, Vector even, Vector odd) {
+    const auto join = [](float32x4_t a, float32x4_t b) {
+      const uint32x4_t lower = vshrq_n_u32(vreinterpretq_u32_f32(a), 16);
+      return vreinterpretq_u16_u32(vorrq_u32(lower, vreinterpretq_u32_f32(b)));
+    };
+    vst1q_u16(target, join(even.a, odd.a));
+    vst1q_u16(target + 8, join(even.b, odd.b));
+    vst1q_u16(target + 16, join(even.c, odd.c));
+    vst1q_u16(target + 24, join(even.d, odd.d));
   }
 
   template <typename Element>
@@ -229,12 +244,17 @@ struct NeonLanes {
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u16(pairs), vdupq_n_u32(0xffff0000u)));
   }
 
-  static uint16x4_t RoundBFloat16(float32x4_t v) {
+  static uint16x4_t UpperHalves(float32x4_t v) {
+    return vshrn_n_u32(vreinterpretq_u32_f32(v), 16);
+  }
+
+  static float32x4_t RoundBFloat16(float32x4_t v) {
     const uint32x4_t bits = vreinterpretq_u32_f32(v);
     const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
     const uint32x4_t rounded = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
     const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
-    return vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), rounded, quiet), 16);
+    const uint32x4_t either = vbslq_u32(vceqq_f32(v, v), rounded, quiet);
+    return Odd(vreinterpretq_u16_u32(either));
   }
 
   static float32x4_t WidenBFloat16(const uint16_t* source) {

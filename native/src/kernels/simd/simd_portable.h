@@ -85,9 +85,22 @@ struct PortableLanes {
   static void Store(float* target, Vector a) { StoreFirst(target, a, kWidth); }
   static void Store(uint16_t* target, Vector a) { StoreFirst(target, a, kWidth); }
 
-  /*! \brief Round to bf16, ties to even, and store. NaN stays NaN. */
+  /*! \return The nearest bf16, ties to even. NaN stays NaN. */
+  static Vector RoundToBFloat16(Vector a) {
+    return Map([&](int i) { return BFloat16ToFloat(FloatToBFloat16(a.lane[i])); });
+  }
+
+  /*! \brief Store numbers that bf16 represents. */
   static void StoreBFloat16(uint16_t* target, Vector a) {
     for (int i = 0; i < kWidth; ++i) target[i] = FloatToBFloat16(a.lane[i]);
+  }
+
+  /*! \brief Store pairs of numbers that bf16 represents. */
+  static void StorePairs(uint16_t* target, Vector even, Vector odd) {
+    for (int i = 0; i < kWidth; ++i) {
+      target[2 * i] = FloatToBFloat16(even.lane[i]);
+      target[2 * i + 1] = FloatToBFloat16(odd.lane[i]);
+    }
   }
 
   static void StoreFirst(float* target, Vector a, int count) {

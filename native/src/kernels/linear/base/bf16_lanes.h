@@ -6,17 +6,6 @@
  * inputs the odd one is added first, as `vdpbf16ps` adds them, and numbers below 2^-126 count as
  * zero. So the bits are the same with that instruction and with float32 arithmetic.
  *
- * Each tier defines the products of a few rows as a class `Dot` with
- *
- *   using Lanes = ...;
- *   static constexpr int kMaxRows;        // The rows of activations at a time: 8 or 4.
- *   static constexpr int kTiles;          // The tiles at a time: 3 or 1.
- *   static constexpr int kTilesOfOneRow;  // The same for one row.
- *   using Scope = ...;                    // Exists while products are added.
- *   // Add the products to the sums of kRows rows and kTileCount tiles.
- *   template <int kRows, int kTileCount>
- *   static void AddProducts(const BF16Step& step, float (*sums)[kTileCount][kTileRows]);
- *
  * Everything has internal linkage: see linear_kernels.h.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_BASE_BF16_LANES_H_
@@ -25,6 +14,7 @@
 #include <cstdint>
 
 #include "kernels/linear/base/linear_lanes.h"
+#include "kernels/simd/bf16_pairs.h"
 #include "platform/flush_denormals.h"
 
 namespace aiomlc {
@@ -46,7 +36,64 @@ struct BF16Step {
   int groups;
 };
 
-template <typename Dot>
+/*!
+ * \brief The products of some rows and some tiles.
+ * \tparam Operands The products of pairs: see bf16_pairs.h.
+ */
+template <typename Operands>
+struct BF16Dot {
+  using Lanes = typename Operands::Lanes;
+  using Vector = typename Lanes::Vector;
+  static constexpr bool kHasWideRegisters = Lanes::kRegisters == 1;
+  static constexpr int kMaxRows = kHasWideRegisters ? 8 : 4;
+  // 16 or 24 sums leave registers for the weights of the tiles and a pair of activations.
+  static constexpr int kTiles = kHasWideRegisters ? 4 - Operands::kVectors : 1;
+  static constexpr int kTilesOfOneRow = Lanes::kRegisters <= 2 ? 4 / Lanes::kRegisters : 1;
+
+  template <int kRows, int kTileCount>
+  static void AddProducts(const BF16Step& step, float (*sums)[kTileCount][kTileRows]) {
+    Vector dots[kRows][kTileCount];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int t = 0; t < kTileCount; ++t) dots[r][t] = Lanes::Load(sums[r][t]);
+    }
+    const BF16Tile* weights = step.weights;
+    const BF16Group* x = step.x;
+    for (int g = 0; g < step.groups; ++g, ++weights, x += step.stride) {
+#pragma GCC unroll 1
+      for (int i = 0; i < kPairs; ++i) AddPair(weights, step.tile_stride, x, i, dots);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int t = 0; t < kTileCount; ++t) Lanes::Store(sums[r][t], dots[r][t]);
+    }
+  }
+
+ private:
+  template <int kRows, int kTileCount>
+  [[gnu::always_inline]] static void AddPair(const BF16Tile* weights, int64_t tile_stride,
+                                             const BF16Group* x, int pair,
+                                             Vector (&dots)[kRows][kTileCount]) {
+    typename Operands::Pairs pairs[kTileCount];
+#pragma GCC unroll 4
+    for (int t = 0; t < kTileCount; ++t) {
+      const uint16_t* of_tile = weights[t * tile_stride].pairs[pair];
+      __builtin_prefetch(reinterpret_cast<const char*>(of_tile) + kPrefetchDistancePerStream);
+      pairs[t] = Operands::Load(of_tile);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const auto two = Operands::Set(x[r].values + 2 * pair);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTileCount; ++t) dots[r][t] = Operands::Add(pairs[t], two, dots[r][t]);
+    }
+  }
+};
+
+/*! \tparam Operands The products of pairs: see bf16_pairs.h. */
+template <typename Operands>
 class BF16Kernel {
  public:
   static void Run(const LinearBlock& block) {
@@ -57,7 +104,8 @@ class BF16Kernel {
   }
 
  private:
-  using Lanes = typename Dot::Lanes;
+  using Dot = BF16Dot<Operands>;
+  using Lanes = typename Operands::Lanes;
 
   static void RunRows(const LinearBlock& block, int64_t row_begin, int64_t row_end) {
     int64_t tile = block.tile_begin;
@@ -69,7 +117,7 @@ class BF16Kernel {
       const int64_t rest = (end - tile) % 3;
       RunTiles<3>(block, tile, row_begin, row_end, end - (rest == 1 ? 4 : rest));
     }
-    if constexpr (Dot::kTiles == 3) RunTiles<2>(block, tile, row_begin, row_end, end);
+    if constexpr (Dot::kTiles >= 2) RunTiles<2>(block, tile, row_begin, row_end, end);
     RunTiles<1>(block, tile, row_begin, row_end, end);
   }
 
@@ -97,7 +145,7 @@ class BF16Kernel {
   template <int kTileCount>
   static void AddAll(const LinearBlock& block, int64_t tile, int64_t row_begin, int64_t row_end,
                      float (*sums)[kTileCount][kTileRows]) {
-    [[maybe_unused]] const typename Dot::Scope scope;
+    const FlushDenormals flush;
     const int64_t groups = GroupsOf(block.num_inputs);
     const BF16Tile* first = static_cast<const BF16Tile*>(block.packed) + tile * groups;
     for (int64_t begin = 0; begin < groups; begin += kBF16Chunk) {
@@ -134,58 +182,6 @@ class BF16Kernel {
         BF16Step rows = step;
         rows.x += row;
         Dot::template AddProducts<kRows, kTileCount>(rows, sums + row);
-      }
-    }
-  }
-};
-
-/*! \brief The products in float32, of the widened weights and activations. */
-template <typename LanesOfTier>
-struct WidenedBF16Dot {
-  using Lanes = LanesOfTier;
-  using Vector = typename Lanes::Vector;
-  using Scope = FlushDenormals;
-  static constexpr int kMaxRows = Lanes::kRegisters == 1 ? 8 : 4;
-  static constexpr int kTiles = Lanes::kRegisters == 1 ? 3 : 1;
-  static constexpr int kTilesOfOneRow = Lanes::kRegisters <= 2 ? 4 / Lanes::kRegisters : 1;
-
-  template <int kRows, int kTileCount>
-  static void AddProducts(const BF16Step& step, float (*sums)[kTileCount][kTileRows]) {
-    Vector dots[kRows][kTileCount];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int t = 0; t < kTileCount; ++t) dots[r][t] = Lanes::Load(sums[r][t]);
-    }
-    const BF16Tile* weights = step.weights;
-    const BF16Group* x = step.x;
-    for (int g = 0; g < step.groups; ++g, ++weights, x += step.stride) {
-#pragma GCC unroll 1
-      for (int i = 0; i < kPairs; ++i) AddPair(weights, step.tile_stride, x, i, dots);
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int t = 0; t < kTileCount; ++t) Lanes::Store(sums[r][t], dots[r][t]);
-    }
-  }
-
- private:
-  template <int kRows, int kTileCount>
-  [[gnu::always_inline]] static void AddPair(const BF16Tile* weights, int64_t tile_stride,
-                                             const BF16Group* x, int pair,
-                                             Vector (&dots)[kRows][kTileCount]) {
-#pragma GCC unroll 4
-    for (int t = 0; t < kTileCount; ++t) {
-      const uint16_t* pairs = weights[t * tile_stride].pairs[pair];
-      __builtin_prefetch(reinterpret_cast<const char*>(pairs) + kPrefetchDistancePerStream);
-      const Vector odd = Lanes::LoadOddBFloat16(pairs), even = Lanes::LoadEvenBFloat16(pairs);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        uint32_t bits;
-        __builtin_memcpy(&bits, x[r].values + 2 * pair, sizeof(bits));
-        dots[r][t] = Lanes::Fma(odd, Lanes::SetOddBFloat16(bits), dots[r][t]);
-        dots[r][t] = Lanes::Fma(even, Lanes::SetEvenBFloat16(bits), dots[r][t]);
       }
     }
   }

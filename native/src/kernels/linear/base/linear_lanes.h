@@ -151,8 +151,8 @@ template <typename Lanes, typename Group>
 [[gnu::always_inline]] inline void QuantizeGroup(typename Lanes::Vector low,
                                                  typename Lanes::Vector high, Group* group) {
   if constexpr (std::is_same_v<Group, BF16Group>) {
-    Lanes::StoreBFloat16(group->values, low);
-    Lanes::StoreBFloat16(group->values + Lanes::kWidth, high);
+    Lanes::StoreBFloat16(group->values, Lanes::RoundToBFloat16(low));
+    Lanes::StoreBFloat16(group->values + Lanes::kWidth, Lanes::RoundToBFloat16(high));
   } else {
     using Integers = typename Lanes::Integers;
     constexpr uint32_t kInfinity = 0x7f800000u;

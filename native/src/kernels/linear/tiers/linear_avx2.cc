@@ -33,7 +33,7 @@ struct Avx2Dot {
 void Q4StreamsAvx2(const LinearBlock& block) { Q4<Avx2Dot>(Q4Streams<Avx2Dot, 1>(block)); }
 
 constinit const LinearKernels kLinearAvx2 =
-    KernelsOf<Avx2Dot>(BF16Kernel<WidenedBF16Dot<Avx2Lanes>>::Run, GroupedAvx2);
+    KernelsOf<Avx2Dot>(BF16Kernel<WidenedPairs<Avx2Lanes>>::Run, GroupedAvx2);
 
 }  // namespace aiomlc
 

@@ -116,7 +116,7 @@ constinit const LinearKernels kLinearAvx512 = {QuantizeRows<Avx512Lanes, Activat
                                                QuantizeRows<Avx512Lanes, BiasedGroup>,
                                                QuantizeRows<Avx512Lanes, BF16Group>,
                                                Q4OnPairs,
-                                               BF16Kernel<WidenedBF16Dot<Avx512Lanes>>::Run,
+                                               BF16Kernel<WidenedPairs<Avx512Lanes>>::Run,
                                                Dense<Avx512Lanes, Half>,
                                                Dense<Avx512Lanes, float>,
                                                GroupedAvx512};

@@ -122,7 +122,7 @@ struct NeonGroupedDot {
   }
 };
 
-constexpr LinearKernels kKernels = KernelsOf<NeonDot>(BF16Kernel<WidenedBF16Dot<NeonLanes>>::Run,
+constexpr LinearKernels kKernels = KernelsOf<NeonDot>(BF16Kernel<WidenedPairs<NeonLanes>>::Run,
                                                       Grouped<GroupedKernel<NeonGroupedDot>>);
 
 }  // namespace

@@ -65,6 +65,6 @@ struct PortableGroupedDot {
 }  // namespace
 
 constinit const LinearKernels kLinearPortable = KernelsOf<PortableDot>(
-    BF16Kernel<WidenedBF16Dot<PortableLanes>>::Run, Grouped<GroupedKernel<PortableGroupedDot>>);
+    BF16Kernel<WidenedPairs<PortableLanes>>::Run, Grouped<GroupedKernel<PortableGroupedDot>>);
 
 }  // namespace aiomlc
