@@ -3,9 +3,9 @@
  * \brief The memory bandwidth of decode attention, compared with plain reading of keys and values.
  *
  * Build the target `kernels_attention` with AIOMLC_TESTS=ON. Usage: kernels_attention [threads]
- * [tier] [kv_heads] [int8]. The benchmark computes one new token of a model with a billion
+ * [tier] [kv_heads] [float16 | bfloat16 | int8]. The benchmark computes one new token of a model with a billion
  * parameters: 16 layers, 8 key-value heads by default, four query heads per key-value head,
- * head_dim 64, and a KV cache in float16 or int8. Long contexts do not fit into the caches. With
+ * head_dim 64, and a KV cache of one of these types. Long contexts do not fit into the caches. With
  * one key-value head, several threads are busy only if the context is divided into chunks.
  */
 #include <algorithm>
@@ -72,14 +72,17 @@ struct Layer {
   static std::vector<std::byte> Row(const AttentionShape& shape, std::mt19937& random) {
     std::normal_distribution<float> normal;
     std::vector<std::byte> row(aiomlc::KvRowBytes(shape.kv_type(), shape.head_dim));
-    if (shape.is_8_bit) {
+    if (shape.kv_type() == aiomlc::KvType::kI8) {
       for (std::byte& element : row) element = static_cast<std::byte>(random());
       const float scale = 1.0f / 64.0f;
       std::memcpy(row.data() + shape.head_dim, &scale, sizeof(scale));
       return row;
     }
     for (int64_t i = 0; i < shape.head_dim; ++i) {
-      const uint16_t element = aiomlc::FloatToHalf(normal(random));
+      const float value = normal(random);
+      const uint16_t element = shape.kv_type() == aiomlc::KvType::kBF16
+                                   ? aiomlc::FloatToBFloat16(value)
+                                   : aiomlc::FloatToHalf(value);
       std::memcpy(row.data() + 2 * i, &element, sizeof(element));
     }
     return row;
@@ -125,12 +128,14 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "kv_heads must be >= 1, got %d\n", kv_heads);
     return 2;
   }
-  const bool is_8_bit = argc > 4 && std::strcmp(argv[4], "int8") == 0;
-  const AttentionShape shape{4 * kv_heads, kv_heads, 64, FloatType::kF16, 0.125f, {}, is_8_bit};
+  const char* type = argc > 4 ? argv[4] : "float16";
+  AttentionShape shape{4 * kv_heads, kv_heads, 64, FloatType::kF16, 0.125f};
+  if (std::strcmp(type, "int8") == 0) shape.stored = aiomlc::KvType::kI8;
+  if (std::strcmp(type, "bfloat16") == 0) shape.stored = aiomlc::KvType::kBF16;
   ThreadPool pool(threads);
   std::printf("one token, %d layers, %d key-value heads, %d threads, %s, %s; medians\n", kLayers,
               kv_heads, threads, aiomlc::IsaName(aiomlc::ActiveIsa()).data(),
-              is_8_bit ? "int8" : "float16");
+              type);
   std::printf("%8s %10s %12s %12s\n", "context", "ms", "GB/s", "memory GB/s");
   std::mt19937 random(1);
   std::vector<int64_t> contexts{128, 512, 1024, 4096};

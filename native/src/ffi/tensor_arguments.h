@@ -77,7 +77,9 @@ class TensorArguments {
 
   /*! \return The type of a key or value tensor: float32, float16, or int8 with scales. */
   KvType TypeOfKv(const TensorView& tensor, const char* name) const {
-    return HasType(tensor, kDLInt, 8) ? KvType::kI8 : KvTypeOf(Type(tensor, name));
+    if (HasType(tensor, kDLInt, 8)) return KvType::kI8;
+    if (HasType(tensor, kDLUInt, 16)) return KvType::kBF16;  // As TVM's cache names it.
+    return KvTypeOf(Type(tensor, name));
   }
 
   /*! \return The elements of a key or value tensor of this type. */

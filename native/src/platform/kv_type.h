@@ -15,10 +15,11 @@ namespace aiomlc {
 /*!
  * \brief The element type of a KV cache.
  *
+ * With kBF16, attention multiplies bf16 by bf16: see attention_products.h.
  * With kI8, each head of each position is quantized to int8 with one float32 scale, which is 1/127
  * of its largest absolute value and is stored after its elements.
  */
-enum class KvType { kF32, kF16, kI8 };
+enum class KvType { kF32, kF16, kBF16, kI8 };
 
 /*! \return The KV type that stores floats without quantization. */
 constexpr KvType KvTypeOf(FloatType type) {
@@ -27,7 +28,7 @@ constexpr KvType KvTypeOf(FloatType type) {
 
 /*! \return The bytes of one element. */
 constexpr size_t KvElementBytes(KvType type) {
-  return type == KvType::kF32 ? 4 : type == KvType::kF16 ? 2 : 1;
+  return type == KvType::kF32 ? 4 : type == KvType::kI8 ? 1 : 2;
 }
 
 /*! \return The bytes of a scale, which each head has at each position. */

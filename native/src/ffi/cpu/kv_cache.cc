@@ -96,9 +96,11 @@ KvPages PagesOf(const TensorArguments& args, const TensorView& pages) {
 
 /*! \return The type of queries and output for keys and values of `type`. */
 FloatType QueryType(const TensorArguments& args, KvType type) {
-  if (type != KvType::kI8) return type == KvType::kF32 ? FloatType::kF32 : FloatType::kF16;
+  if (type == KvType::kF32) return FloatType::kF32;
+  if (type == KvType::kF16) return FloatType::kF16;
   const std::optional<FloatType> outer = QuantizedLayer::Current().type();
-  args.Require(outer.has_value(), "an int8 KV cache must be called through kv_int8_attention");
+  args.Require(outer.has_value(), "a KV cache of ", type == KvType::kI8 ? "int8" : "bf16",
+               " must be called through the attention of its type");
   return *outer;
 }
 
@@ -170,7 +172,7 @@ void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorV
   call.q = args.Kv(q, "q", type);
   call.k = args.Kv(k, "k", type);
   call.v = args.Kv(v, "v", type);
-  if (type == KvType::kI8) {
+  if (type == KvType::kI8 || type == KvType::kBF16) {
     QuantizedLayer::Current().Split(ThreadPool::Current(), call);
   } else {
     SplitRotary(ThreadPool::Current(), call);
@@ -209,8 +211,12 @@ AttentionCall CallOf(const TensorArguments& args, const TensorView& q, const Ten
                " key-value heads, got ", heads.num_query_heads);
   call.shape = {heads.num_query_heads, heads.num_kv_heads, heads.head_dim, QueryType(args, type),
                 static_cast<float>(scale)};
-  call.shape.is_8_bit = type == KvType::kI8;
-  call.queries = call.shape.is_8_bit ? QuantizedLayer::Current().queries() : args.Kv(q, "q", type);
+  if (type == KvType::kI8 || type == KvType::kBF16) {
+    call.shape.stored = type;
+    call.queries = QuantizedLayer::Current().queries();
+  } else {
+    call.queries = args.Kv(q, "q", type);
+  }
   call.output = args.Kv(output, "output", type);
   call.num_rows = q.size(0);
   call.positions = args.Data<int32_t>(positions, "q_rope_position");

@@ -96,8 +96,6 @@ class LayerArguments {
   LayerSettings settings_;
 };
 
-constexpr DLDataType kInt8{kDLInt, 8, 1};
-
 /*!
  * \brief View a tensor [rows, ...] with the shape [rows, heads, row] that the cache checks.
  *
@@ -141,40 +139,66 @@ void CallLayer(ffi::PackedArgs args, ffi::Any* result) {
                View(output, cache.num_query_heads, cache.head_dim, output.dtype()), result);
 }
 
+/*! \brief A type of stored keys and values, and the tensors by which TVM's cache knows it. */
+struct StoredType {
+  KvType type;
+  DLDataType dtype;
+
+  int64_t RowSize(int64_t head_dim) const {
+    return static_cast<int64_t>(KvRowBytes(type, head_dim) / KvElementBytes(type));
+  }
+};
+
 /*!
- * \brief View [rows, heads, head_dim] floats as int8[rows, heads, head_dim + scale].
+ * \brief View [rows, heads, head_dim] floats as [rows, heads, row] of stored elements.
  *
- * The cache checks only shapes, and this is the shape that an int8 cache expects.
+ * The cache checks only shapes, and this is the shape that it expects.
  */
-ffi::Tensor ViewAsInt8(const TensorArguments& args, const ffi::Tensor& tensor, const char* name,
-                       FloatType type, const HeadLayout& cache, int64_t cache_heads) {
+ffi::Tensor ViewAs(const TensorArguments& args, StoredType stored, const ffi::Tensor& tensor,
+                   const char* name, FloatType type, const HeadLayout& cache,
+                   int64_t cache_heads) {
   args.RequireShape(tensor, name, {kAny, kAny, kAny});
   args.Floats(tensor, name, type);
   const int64_t head_dim = tensor.size(2);
-  const auto row = static_cast<int64_t>(KvRowBytes(KvType::kI8, head_dim));
-  args.Require(row <= head_dim * static_cast<int64_t>(FloatBytes(type)), "head_dim of ", name,
-               " is too small for an int8 KV cache, got ", head_dim);
-  if (cache.head_dim == 0) return View(tensor, tensor.size(1), row, kInt8);
-  return View(tensor, cache_heads, static_cast<int64_t>(KvRowBytes(KvType::kI8, cache.head_dim)),
-              kInt8);
+  args.Require(stored.type != KvType::kBF16 || head_dim % kPageSize == 0, "head_dim of ", name,
+               " must be a multiple of 16 for a bf16 KV cache, got ", head_dim);
+  args.Require(KvRowBytes(stored.type, head_dim) <= head_dim * FloatBytes(type), "head_dim of ",
+               name, " is too small for an int8 KV cache, got ", head_dim);
+  if (cache.head_dim == 0) {
+    return View(tensor, tensor.size(1), stored.RowSize(head_dim), stored.dtype);
+  }
+  return View(tensor, cache_heads, stored.RowSize(cache.head_dim), stored.dtype);
 }
 
-/*! \brief Run attention over an int8 cache, with the arguments of `CallLayer`. */
-void CallInt8(ffi::PackedArgs args, ffi::Any* result) {
-  const LayerArguments layer("aiomlc.cpu.kv_int8_attention", args);
+/*!
+ * \brief Run attention over a cache that stores another type than that of the queries. The arguments are those of `CallLayer`.
+ */
+void CallStored(const char* name, StoredType stored, ffi::PackedArgs args, ffi::Any* result) {
+  const LayerArguments layer(name, args);
   const auto qkv = layer.qkv().cast<ffi::Tensor>();
   const auto output = layer.output().cast<ffi::Tensor>();
   const FloatType type = layer.checked().Type(qkv, "qkv");
-  const QuantizedLayer::Scope scope(QuantizedLayer::Current(), type);
+  const QuantizedLayer::Scope scope(QuantizedLayer::Current(), type, stored.type);
   const HeadLayout& cache = layer.cache();
-  layer.Attend(ViewAsInt8(layer.checked(), qkv, "qkv", type, cache, cache.num_heads()),
-               ViewAsInt8(layer.checked(), output, "output", type, cache, cache.num_query_heads),
+  const auto view = [&](const ffi::Tensor& tensor, const char* of, int64_t heads) {
+    return ViewAs(layer.checked(), stored, tensor, of, type, cache, heads);
+  };
+  layer.Attend(view(qkv, "qkv", cache.num_heads()), view(output, "output", cache.num_query_heads),
                result);
+}
+
+void CallBFloat16(ffi::PackedArgs args, ffi::Any* result) {
+  CallStored("aiomlc.cpu.kv_bfloat16_attention", {KvType::kBF16, {kDLUInt, 16, 1}}, args, result);
+}
+
+void CallInt8(ffi::PackedArgs args, ffi::Any* result) {
+  CallStored("aiomlc.cpu.kv_int8_attention", {KvType::kI8, {kDLInt, 8, 1}}, args, result);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def_packed("aiomlc.cpu.kv_layer_attention", CallLayer)
+      .def_packed("aiomlc.cpu.kv_bfloat16_attention", CallBFloat16)
       .def_packed("aiomlc.cpu.kv_int8_attention", CallInt8);
 }
 

@@ -16,11 +16,14 @@ namespace {
 
 static_assert(kPageSize == kTilePageSize);
 
-TileFunction ActiveTileFunction() {
+TileFunction ActiveTileFunction([[maybe_unused]] KvType stored) {
 #if defined(__x86_64__)
   switch (ActiveIsa()) {
     case Isa::kAmx:
     case Isa::kAvx512:
+      if (stored == KvType::kBF16 && HasAvx512BF16() && kAttendBF16TileAvx512 != nullptr) {
+        return kAttendBF16TileAvx512;
+      }
       return AttendTileAvx512;
     case Isa::kAvxVnni:
     case Isa::kAvx2:
@@ -119,7 +122,7 @@ class TilePlan {
     tile.value_offset = (shape_.num_kv_heads + kv_head) * plane;
     tile.scale = shape_.scale;
     tile.type = shape_.type;
-    tile.is_8_bit = shape_.is_8_bit;
+    tile.stored = shape_.kv_type();
     tile.window = shape_.window.size;
     tile.sinks = shape_.window.sinks;
     tile.soft_cap = shape_.soft_cap;
@@ -146,7 +149,7 @@ void Attend(ThreadPool& pool, const AttentionShape& shape, std::span<const Atten
   TilePlan plan(shape, queries, output, tasks);
   for (const AttentionRows& rows : sequences) plan.Add(rows);
   tasks.Divide(pool.num_threads());
-  const TileFunction attend = ActiveTileFunction();
+  const TileFunction attend = ActiveTileFunction(shape.kv_type());
   pool.Run(tasks.size(), [&](int task) { tasks.Run(task, attend, ThreadScratch(shape.head_dim)); });
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "platform/float_types.h"
@@ -31,10 +32,10 @@ struct AttentionShape {
   int64_t num_query_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  FloatType type = FloatType::kF16;  //!< Of queries and output, and of pages unless `is_8_bit`.
+  FloatType type = FloatType::kF16;  //!< Of queries and output, and of pages unless `stored`.
   float scale = 1.0f;                //!< Applied to q . k in float32.
   AttentionWindow window = {};
-  bool is_8_bit = false;  //!< Whether the pages are of KvType::kI8.
+  std::optional<KvType> stored = {};  //!< Of the pages: kBF16 or kI8, or none.
   float soft_cap = 0.0f;  //!< Scaled scores become cap * tanh(score / cap); 0: no cap.
   /*!
    * \brief [num_query_heads], or null: the score of each head that only enlarges the denominator
@@ -42,7 +43,7 @@ struct AttentionShape {
    */
   const float* sink_scores = nullptr;
 
-  KvType kv_type() const { return is_8_bit ? KvType::kI8 : KvTypeOf(type); }
+  KvType kv_type() const { return stored.value_or(KvTypeOf(type)); }
 
   /*! \return The elements of one page (see `KvPages`), without scales. */
   int64_t PageElements() const { return 2 * num_kv_heads * kPageSize * head_dim; }

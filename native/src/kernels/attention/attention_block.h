@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/attention/attention_products.h"
 #include "kernels/attention/attention_types.h"
 #include "kernels/attention/attention_window.h"
 #include "kernels/simd/simd_math.h"
@@ -26,8 +27,12 @@ namespace aiomlc {
  * Queries are numbered row by row. Slots after those that a row sees, or before its window, never
  * enter its sums, because they may contain NaN.
  */
-template <typename Lanes, typename Element, typename Stored, bool kWindowed>
+template <typename Operands, typename Element, bool kWindowed>
 class BlockAttention {
+  using Lanes = typename Operands::Lanes;
+  using Stored = typename Operands::Stored;
+  using Vector = typename Lanes::Vector;
+
  public:
   BlockAttention(const AttentionTile& tile, const AttentionScratch& scratch)
       : tile_(tile),
@@ -50,10 +55,8 @@ class BlockAttention {
         }
         float transposed[kLanes * kLanes];
         Lanes::StoreTransposed(rows, transposed);
-        for (int i = 0; i < kLanes; ++i) {
-          Lanes::Store(scratch_.queries + (c + i) * kStride + first,
-                       Lanes::Load(transposed + i * kLanes));
-        }
+        for (int i = 0; i < kLanes; ++i) rows[i] = Lanes::Load(transposed + i * kLanes);
+        Operands::template StoreColumns<kLanes>(scratch_.queries, c, first, rows);
       }
     }
   }
@@ -129,7 +132,6 @@ class BlockAttention {
   }
 
  private:
-  using Vector = typename Lanes::Vector;
   static constexpr int kLanes = Lanes::kWidth;
   static constexpr int kStride = kMaxTileQueries;
   // Sums of at most kVectors vectors of queries by kDepth positions or elements are in registers.
@@ -177,12 +179,25 @@ class BlockAttention {
     return count < 0 ? 0 : count < kLanes ? count : kLanes;
   }
 
-  /*! \brief Convert the keys and values of a page to float32, and prefetch the next page. */
+  /*! \brief Convert the keys and values of a page to operands, and prefetch the next page. */
   void LoadPage(const Stored* page, const Stored* next) {
     if constexpr (kScaled) {
       key_scales_ = ScalesAfter(page + tile_.key_offset, tile_.head_dim);
       value_scales_ = ScalesAfter(page + tile_.value_offset, tile_.head_dim);
     }
+    page_ = page;
+    if constexpr (Operands::kInputs == 1) {
+      WidenPage(page, next);
+    } else {
+      const int64_t size = static_cast<int64_t>(tile_.head_dim) * kTilePageSize;
+      for (int64_t at = 0; at < size; at += 64 / sizeof(Stored)) {
+        __builtin_prefetch(next + tile_.key_offset + at);
+        __builtin_prefetch(next + tile_.value_offset + at);
+      }
+    }
+  }
+
+  void WidenPage(const Stored* page, const Stored* next) {
     for (int c = 0; c < tile_.head_dim; ++c) {
       const int64_t keys = tile_.key_offset + static_cast<int64_t>(c) * kTilePageSize;
       __builtin_prefetch(next + keys);
@@ -195,6 +210,25 @@ class BlockAttention {
         Lanes::Store(scratch_.values + slot * width_ + c,
                      LoadPadded(page + value, tile_.head_dim - c));
       }
+    }
+  }
+
+  /*! \return The keys of the page at element c (of a pair: and c + 1) and one slot, in all lanes. */
+  auto KeyAt(int c, int slot) const {
+    if constexpr (Operands::kInputs == 1) {
+      return Lanes::Set(scratch_.keys[c * kTilePageSize + slot]);
+    } else {
+      return Operands::Set(page_ + tile_.key_offset + c * kTilePageSize + 2 * slot);
+    }
+  }
+
+  /*! \return The values of one slot (of a pair: and the next) at element c, in all lanes. */
+  auto ValueAt(int slot, int c) const {
+    if constexpr (Operands::kInputs == 1) {
+      return Lanes::Set(scratch_.values[slot * width_ + c]);
+    } else {
+      return Operands::Set(page_ + tile_.value_offset +
+                           static_cast<int64_t>(slot) * tile_.head_dim + 2 * c);
     }
   }
 
@@ -239,7 +273,9 @@ class BlockAttention {
     ForVectors(begin, end, [&](auto size, int first) {
       constexpr int kSize = decltype(size)::value;
       const bool all_see = before <= first && AllReach(page, first, kSize);
-      for (int c = 0; c < width_; c += kDepth) {
+      // The sums of the padding of float32 values are not used, but bf16 values have none.
+      const int end_column = Operands::kInputs == 1 ? width_ : tile_.head_dim;
+      for (int c = 0; c < end_column; c += kDepth) {
         if (all_see) {
           AddValues<kSize, false>(page, seen, first, c);
         } else {
@@ -253,23 +289,23 @@ class BlockAttention {
   template <int kSize>
   void Score(int first, int seen) {
     for (int slot = 0; slot < seen; slot += kDepth) {
-      const float* keys = scratch_.keys + slot;
       Vector dot[kDepth][kSize];
 #pragma GCC unroll 4
       for (int p = 0; p < kDepth; ++p) {
 #pragma GCC unroll 4
         for (int i = 0; i < kSize; ++i) dot[p][i] = Lanes::Set(0.0f);
       }
-      for (int c = 0; c < tile_.head_dim; ++c) {
-        const float* queries = scratch_.queries + c * kStride + first;
-        Vector query[kSize];
+      for (int c = 0; c < tile_.head_dim; c += Operands::kInputs) {
+        typename Operands::Vector query[kSize];
 #pragma GCC unroll 4
-        for (int i = 0; i < kSize; ++i) query[i] = Lanes::Load(queries + i * kLanes);
+        for (int i = 0; i < kSize; ++i) {
+          query[i] = Operands::LoadColumn(scratch_.queries, c, first + i * kLanes);
+        }
 #pragma GCC unroll 4
         for (int p = 0; p < kDepth; ++p) {
-          const Vector key = Lanes::Set(keys[c * kTilePageSize + p]);
+          const auto key = KeyAt(c, slot + p);
 #pragma GCC unroll 4
-          for (int i = 0; i < kSize; ++i) dot[p][i] = Lanes::Fma(query[i], key, dot[p][i]);
+          for (int i = 0; i < kSize; ++i) dot[p][i] = Operands::Add(query[i], key, dot[p][i]);
         }
       }
 #pragma GCC unroll 4
@@ -315,10 +351,14 @@ class BlockAttention {
     Lanes::Store(state_.largest + first, largest);
     largest = Finite(largest);
     for (int slot = 0; slot < kTilePageSize; ++slot) {
-      p[slot] = Exp<Lanes>(Lanes::Sub(p[slot], largest));
-      Vector weight = p[slot];
-      if constexpr (kScaled) weight = Lanes::Mul(weight, Lanes::Set(value_scales_[slot]));
-      Lanes::Store(scratch_.probs + slot * kStride + first, weight);
+      p[slot] = Operands::Round(Exp<Lanes>(Lanes::Sub(p[slot], largest)));
+      if constexpr (kScaled) {
+        Lanes::Store(scratch_.probs + slot * kStride + first,
+                     Lanes::Mul(p[slot], Lanes::Set(value_scales_[slot])));
+      }
+    }
+    if constexpr (!kScaled) {
+      Operands::template StoreColumns<kTilePageSize>(scratch_.probs, 0, first, p);
     }
     // In the order in which `Lanes::Sum` adds its lanes.
     for (int step = kTilePageSize / 2; step > 0; step /= 2) {
@@ -332,6 +372,38 @@ class BlockAttention {
     for (int c = 0; c < width_; ++c) {
       float* sums = state_.sums + c * kStride + first;
       Lanes::Store(sums, Lanes::Mul(Lanes::Load(sums), correction));
+    }
+  }
+
+  /*! \brief The lanes of the vector of queries from `first` on that see a slot. */
+  SlotRange LanesThatSee(int64_t page, int slot, int seen, int first) const {
+    if (slot >= seen) return {0, 0};
+    return {LanesBefore(NumBefore(page, slot), first),
+            kWindowed ? LanesBefore(NumThatReach(page, slot), first) : kLanes};
+  }
+
+  /*! \return `added` in a range of lanes, and `sums` in the others. */
+  static Vector SelectRange(SlotRange range, Vector sums, Vector added) {
+    if (range.begin >= range.end) return sums;
+    if (range.begin > 0) added = Lanes::Select(range.begin, sums, added);
+    return range.end < kLanes ? Lanes::Select(range.end, added, sums) : added;
+  }
+
+  /*! \brief Add the weighted values of a slot, or a pair, in the lanes that see them. */
+  template <typename Operand>
+  Vector AddVisible(Operand p, Operand value, Vector sums, int64_t page, int slot, int seen,
+                    int first) const {
+    const SlotRange even = LanesThatSee(page, slot, seen, first);
+    const Vector added = Operands::Add(p, value, sums);
+    if constexpr (Operands::kInputs == 1) {
+      return SelectRange(even, sums, added);
+    } else {
+      const SlotRange odd = LanesThatSee(page, slot + 1, seen, first);
+      const SlotRange both{even.begin > odd.begin ? even.begin : odd.begin,
+                           even.end < odd.end ? even.end : odd.end};
+      Vector result = SelectRange(even, sums, Operands::Add(p, Operands::Even(value), sums));
+      result = SelectRange(odd, result, Operands::Add(p, Operands::Odd(value), sums));
+      return SelectRange(both, result, added);
     }
   }
 
@@ -349,26 +421,24 @@ class BlockAttention {
 #pragma GCC unroll 4
       for (int i = 0; i < kSize; ++i) sum[d][i] = Lanes::Load(sums + d * kStride + i * kLanes);
     }
-    for (int slot = 0; slot < seen; ++slot) {
-      const float* probs = scratch_.probs + slot * kStride + first;
-      const float* values = scratch_.values + slot * width_ + c;
-      const int num_before = kMasked ? NumBefore(page, slot) : 0;
-      const int num_reach = kMasked ? NumThatReach(page, slot) : num_queries_;
-      Vector p[kSize];
+    for (int slot = 0; slot < seen; slot += Operands::kInputs) {
+      typename Operands::Vector p[kSize];
 #pragma GCC unroll 4
-      for (int i = 0; i < kSize; ++i) p[i] = Lanes::Load(probs + i * kLanes);
+      for (int i = 0; i < kSize; ++i) {
+        p[i] = Operands::LoadColumn(scratch_.probs, slot, first + i * kLanes);
+      }
+      const bool has_all = !kMasked && slot + Operands::kInputs <= seen;
 #pragma GCC unroll 4
       for (int d = 0; d < kDepth; ++d) {
-        const Vector value = Lanes::Set(values[d]);
+        const auto value = ValueAt(slot, c + d);
 #pragma GCC unroll 4
         for (int i = 0; i < kSize; ++i) {
-          const Vector added = Lanes::Fma(p[i], value, sum[d][i]);
-          const int before = kMasked ? LanesBefore(num_before, first + i * kLanes) : 0;
-          const int reach =
-              kMasked && kWindowed ? LanesBefore(num_reach, first + i * kLanes) : kLanes;
-          const Vector unchanged = sum[d][i];
-          sum[d][i] = before == 0 ? added : Lanes::Select(before, unchanged, added);
-          if (reach < kLanes) sum[d][i] = Lanes::Select(reach, sum[d][i], unchanged);
+          if (has_all) {
+            sum[d][i] = Operands::Add(p[i], value, sum[d][i]);
+          } else {
+            const int at = first + i * kLanes;
+            sum[d][i] = AddVisible(p[i], value, sum[d][i], page, slot, seen, at);
+          }
         }
       }
     }
@@ -385,6 +455,7 @@ class BlockAttention {
   const int num_queries_;
   const PageVisits<kWindowed> visits_;
   SoftmaxState state_{};
+  const Stored* page_ = nullptr;       // The current page.
   const float* key_scales_ = nullptr;  // Of the current page; int8 only.
   const float* value_scales_ = nullptr;
 };

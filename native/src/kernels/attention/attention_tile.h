@@ -11,9 +11,12 @@
 
 #include "kernels/attention/attention_block.h"
 #include "kernels/attention/attention_chunks.h"
+#include "kernels/attention/attention_products.h"
 #include "kernels/attention/attention_types.h"
 #include "kernels/attention/attention_window.h"
+#include "kernels/simd/bf16_pairs.h"
 #include "kernels/simd/simd_math.h"
+#include "platform/flush_denormals.h"
 
 namespace aiomlc {
 
@@ -27,8 +30,12 @@ namespace aiomlc {
  * multiplications. In int8 pages, the scale of a key multiplies its score, and the scale of a value
  * multiplies its probability.
  */
-template <typename Lanes, typename Element, typename Stored, bool kWindowed>
+template <typename Operands, typename Element, bool kWindowed>
 class TileAttention {
+  using Lanes = typename Operands::Lanes;
+  using Stored = typename Operands::Stored;
+  using Vector = typename Lanes::Vector;
+
  public:
   TileAttention(const AttentionTile& tile, const AttentionScratch& scratch)
       : tile_(tile), scratch_(scratch), width_((tile.head_dim + 15) / 16 * 16), visits_(tile) {}
@@ -40,8 +47,8 @@ class TileAttention {
       const Element* source = static_cast<const Element*>(tile_.queries) +
                               Offset(query / tile_.num_heads, query % tile_.num_heads);
       for (int c = 0; c < width_; c += Lanes::kWidth) {
-        Lanes::Store(scratch_.queries + query * width_ + c,
-                     LoadPadded(source + c, tile_.head_dim - c));
+        Operands::StoreQueries(scratch_.queries, query * width_ + c,
+                               LoadPadded(source + c, tile_.head_dim - c));
       }
     }
   }
@@ -123,8 +130,6 @@ class TileAttention {
   }
 
  private:
-  using Vector = typename Lanes::Vector;
-
   // A tile has fewer queries than a vector has lanes: see `AttendStored`.
   static constexpr int kPageProbs = Lanes::kWidth * kTilePageSize;
   static constexpr int kRegisters = Lanes::kAccumulators >= 8 ? 16 : 4;
@@ -222,27 +227,26 @@ class TileAttention {
    */
   template <int kQueries, int kPages>
   void Score(int first) {
-    const float* queries = scratch_.queries + first * width_;
     Vector dot[kPages][kQueries];
 #pragma GCC unroll 2
     for (int page = 0; page < kPages; ++page) {
 #pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) dot[page][i] = Lanes::Set(0.0f);
     }
-    for (int c = 0; c < tile_.head_dim; ++c) {
-      Vector key[kPages];
+    for (int c = 0; c < tile_.head_dim; c += Operands::kInputs) {
+      typename Operands::Vector key[kPages];
 #pragma GCC unroll 2
       for (int page = 0; page < kPages; ++page) {
         const int64_t offset = tile_.key_offset + c * kTilePageSize;
-        key[page] = Lanes::Load(pages_[page] + offset);
+        key[page] = Operands::Load(pages_[page] + offset);
         __builtin_prefetch(ahead_[page] + offset);
       }
 #pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) {
-        const Vector query = Lanes::Set(queries[i * width_ + c]);
+        const auto query = Operands::Query(scratch_.queries, (first + i) * width_ + c);
 #pragma GCC unroll 2
         for (int page = 0; page < kPages; ++page) {
-          dot[page][i] = Lanes::Fma(query, key[page], dot[page][i]);
+          dot[page][i] = Operands::Add(query, key[page], dot[page][i]);
         }
       }
     }
@@ -287,11 +291,11 @@ class TileAttention {
     const float page_largest = Lanes::Largest(scores);
     const float previous = state_.largest[query];
     const float largest = previous > page_largest ? previous : page_largest;
-    const Vector p = Exp<Lanes>(Lanes::Sub(scores, Lanes::Set(largest)));
+    const Vector p = Operands::Round(Exp<Lanes>(Lanes::Sub(scores, Lanes::Set(largest))));
     if constexpr (kScaled) {
       Lanes::Store(probs, Lanes::Mul(p, Scales(pages_[which], tile_.value_offset)));
     } else {
-      Lanes::Store(probs, p);
+      Operands::StoreProbs(probs, p);
     }
 
     const float correction = RescaleFactor(previous, largest);
@@ -308,7 +312,7 @@ class TileAttention {
   void AccumulateRow(int row, int visible, SlotRange gap, int which) {
     const int begin = row * tile_.num_heads;
     const int end = begin + tile_.num_heads;
-    if constexpr (kWindowed) {
+    if (kWindowed && gap.begin < gap.end) {
       Accumulate(begin, end, Smaller(gap.begin, visible), which);
       first_slot_ = gap.end;
     }
@@ -341,9 +345,6 @@ class TileAttention {
   /*! \tparam kWhole Whether all vectors are within head_dim. */
   template <int kQueries, int kColumns, bool kWhole>
   void AddValues(int first, int c, int visible, int which) {
-    const Stored* values = pages_[which] + tile_.value_offset + c;
-    const Stored* ahead = ahead_[which] + tile_.value_offset + c;
-    const float* weights = scratch_.probs + which * kPageProbs + first * kTilePageSize;
     float* sums = state_.sums + first * width_ + c;
     Vector sum[kQueries][kColumns];
 #pragma GCC unroll 4
@@ -353,21 +354,17 @@ class TileAttention {
         sum[i][j] = Lanes::Load(sums + i * width_ + j * Lanes::kWidth);
       }
     }
-    for (int slot = kWindowed ? first_slot_ : 0; slot < visible; ++slot) {
-      const int64_t offset = static_cast<int64_t>(slot) * tile_.head_dim;
-      Vector value[kColumns];
-#pragma GCC unroll 4
-      for (int j = 0; j < kColumns; ++j) {
-        const Stored* source = values + offset + j * Lanes::kWidth;
-        value[j] = kWhole ? Lanes::Load(source) : LoadPadded(source, tile_.head_dim - c);
-        __builtin_prefetch(ahead + offset + j * Lanes::kWidth);
+    int slot = kWindowed ? first_slot_ : 0;
+    if constexpr (Operands::kInputs == 2) {
+      if (kWindowed && slot % 2 != 0 && slot < visible) {
+        AddSlots<kWhole>(first, c, slot++ - 1, which, sum, Operands::Odd);
       }
-#pragma GCC unroll 4
-      for (int i = 0; i < kQueries; ++i) {
-        const Vector weight = Lanes::Set(weights[i * kTilePageSize + slot]);
-#pragma GCC unroll 4
-        for (int j = 0; j < kColumns; ++j) sum[i][j] = Lanes::Fma(weight, value[j], sum[i][j]);
-      }
+    }
+    for (; slot + Operands::kInputs <= visible; slot += Operands::kInputs) {
+      AddSlots<kWhole>(first, c, slot, which, sum, [](auto value) { return value; });
+    }
+    if constexpr (Operands::kInputs == 2) {
+      if (slot < visible) AddSlots<kWhole>(first, c, slot, which, sum, Operands::Even);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
@@ -375,6 +372,32 @@ class TileAttention {
       for (int j = 0; j < kColumns; ++j) {
         Lanes::Store(sums + i * width_ + j * Lanes::kWidth, sum[i][j]);
       }
+    }
+  }
+
+  /*!
+   * \brief Add the weighted values of one operand: of a slot, or of a pair of slots.
+   * \param mask Returns an operand without the values that no query sees.
+   */
+  template <bool kWhole, int kQueries, int kColumns, typename Mask>
+  [[gnu::always_inline]] void AddSlots(int first, int c, int slot, int which,
+                                       Vector (&sum)[kQueries][kColumns], Mask mask) {
+    const int64_t offset =
+        tile_.value_offset + static_cast<int64_t>(slot) * tile_.head_dim + c * Operands::kInputs;
+    typename Operands::Vector value[kColumns];
+#pragma GCC unroll 4
+    for (int j = 0; j < kColumns; ++j) {
+      const int64_t column = offset + j * Lanes::kWidth * Operands::kInputs;
+      value[j] = mask(kWhole ? Operands::Load(pages_[which] + column)
+                             : Operands::LoadFirst(pages_[which] + column, tile_.head_dim - c));
+      __builtin_prefetch(ahead_[which] + column);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < kQueries; ++i) {
+      const auto weight = Operands::Prob(
+          scratch_.probs + which * kPageProbs + (first + i) * kTilePageSize, slot);
+#pragma GCC unroll 4
+      for (int j = 0; j < kColumns; ++j) sum[i][j] = Operands::Add(weight, value[j], sum[i][j]);
     }
   }
 
@@ -388,26 +411,43 @@ class TileAttention {
   const Stored* ahead_[2];  // The next pair, to prefetch: the hardware cannot predict its address.
 };
 
-/*! \tparam Stored The element type of the pages. */
-template <typename Lanes, typename Element, typename Stored, bool kWindowed>
+/*! \tparam Operands What is multiplied: see attention_products.h. */
+template <typename Operands, typename Element, bool kWindowed>
 void AttendStored(const AttentionTile& tile, const TileWork& work,
                   const AttentionScratch& scratch) {
+  using Lanes = typename Operands::Lanes;
   if (tile.num_rows * tile.num_heads < Lanes::kWidth) {
-    AttendPart<Lanes>(TileAttention<Lanes, Element, Stored, kWindowed>(tile, scratch), tile, work,
+    AttendPart<Lanes>(TileAttention<Operands, Element, kWindowed>(tile, scratch), tile, work,
                       scratch);
   } else {
-    AttendPart<Lanes>(BlockAttention<Lanes, Element, Stored, kWindowed>(tile, scratch), tile, work,
+    AttendPart<Lanes>(BlockAttention<Operands, Element, kWindowed>(tile, scratch), tile, work,
                       scratch);
+  }
+}
+
+/*! \brief Compute a part of a tile of bf16 pages. */
+template <typename Pairs>
+void AttendBF16Tile(const AttentionTile& tile, const TileWork& work,
+                    const AttentionScratch& scratch) {
+  using Operands = PairOperands<Pairs>;
+  const FlushDenormals flush;
+  const bool is_windowed = tile.window > 0;
+  if (tile.type == FloatType::kF16) {
+    (is_windowed ? AttendStored<Operands, uint16_t, true> : AttendStored<Operands, uint16_t, false>)(
+        tile, work, scratch);
+  } else {
+    (is_windowed ? AttendStored<Operands, float, true> : AttendStored<Operands, float, false>)(
+        tile, work, scratch);
   }
 }
 
 template <typename Lanes, typename Element, bool kWindowed>
 void AttendElements(const AttentionTile& tile, const TileWork& work,
                     const AttentionScratch& scratch) {
-  if (tile.is_8_bit) {
-    AttendStored<Lanes, Element, int8_t, kWindowed>(tile, work, scratch);
+  if (tile.stored == KvType::kI8) {
+    AttendStored<FloatOperands<Lanes, int8_t>, Element, kWindowed>(tile, work, scratch);
   } else {
-    AttendStored<Lanes, Element, Element, kWindowed>(tile, work, scratch);
+    AttendStored<FloatOperands<Lanes, Element>, Element, kWindowed>(tile, work, scratch);
   }
 }
 
@@ -423,7 +463,9 @@ void AttendType(const AttentionTile& tile, const TileWork& work, const Attention
 /*! \brief Compute a part of a tile; instantiated once per instruction-set tier. */
 template <typename Lanes>
 void AttendTile(const AttentionTile& tile, const TileWork& work, const AttentionScratch& scratch) {
-  if (tile.window > 0) {
+  if (tile.stored == KvType::kBF16) {
+    AttendBF16Tile<WidenedPairs<Lanes>>(tile, work, scratch);
+  } else if (tile.window > 0) {
     AttendType<Lanes, true>(tile, work, scratch);
   } else {
     AttendType<Lanes, false>(tile, work, scratch);

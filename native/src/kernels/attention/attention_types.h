@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "platform/float_types.h"
+#include "platform/kv_type.h"
 
 namespace aiomlc {
 
@@ -64,8 +65,8 @@ struct AttentionTile {
   int64_t key_offset;        // of this head in a page
   int64_t value_offset;
   float scale;
-  FloatType type;  // of queries and output, and of the pages unless they are int8
-  bool is_8_bit;
+  FloatType type;   // of queries and output
+  KvType stored;    // of the pages
   int64_t window;  // positions that a row sees, including the row's position; 0: all
   int64_t sinks;   // first positions of the sequence that every row sees despite the window
   float soft_cap;  // applied to scores after the scale; 0: none
@@ -106,6 +107,9 @@ void AttendTileAvx2(const AttentionTile& tile, const TileWork& work,
                     const AttentionScratch& scratch);
 void AttendTileAvx512(const AttentionTile& tile, const TileWork& work,
                       const AttentionScratch& scratch);
+/*! \brief `AttendTileAvx512` for pages of bf16, with AVX512-BF16. Null if not compiled. */
+extern void (*const kAttendBF16TileAvx512)(const AttentionTile& tile, const TileWork& work,
+                                           const AttentionScratch& scratch);
 
 }  // namespace aiomlc
 

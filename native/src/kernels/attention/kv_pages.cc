@@ -13,37 +13,73 @@
 namespace aiomlc {
 namespace {
 
-/*! \brief Copy `count` elements between two arrays with strides, which are in elements. */
-template <int64_t kBytes>
-void CopyStrided(const void* source, int64_t source_stride, void* target, int64_t target_stride,
-                 int64_t count) {
-  const auto* from = static_cast<const std::byte*>(source);
-  auto* to = static_cast<std::byte*>(target);
+/*! \brief Copy `count` elements of `size` bytes between two arrays with strides in bytes. */
+template <size_t kBytes>
+void CopyStrided(const std::byte* source, size_t source_stride, std::byte* target,
+                 size_t target_stride, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     // A row that is sent to another engine may not be aligned.
-    std::memcpy(to + i * target_stride * kBytes, from + i * source_stride * kBytes, kBytes);
+    std::memcpy(target, source, kBytes);
+    source += source_stride;
+    target += target_stride;
   }
 }
 
-void CopyElements(KvType type, const void* source, int64_t source_stride, void* target,
-                  int64_t target_stride, int64_t count) {
-  switch (type) {
-    case KvType::kF32:
+void CopyStrided(size_t size, const std::byte* source, size_t source_stride, std::byte* target,
+                 size_t target_stride, int64_t count) {
+  switch (size) {
+    case 4:
       return CopyStrided<4>(source, source_stride, target, target_stride, count);
-    case KvType::kF16:
+    case 2:
       return CopyStrided<2>(source, source_stride, target, target_stride, count);
-    case KvType::kI8:
+    default:
       return CopyStrided<1>(source, source_stride, target, target_stride, count);
   }
 }
 
-/*! \return The first element of a key; consecutive elements are kPageSize elements apart. */
-std::byte* Key(const KvPages& pages, int64_t slot_id, int64_t head) {
-  return pages.Plane(slot_id, false, head) + slot_id % kPageSize * KvElementBytes(pages.type);
+/*! \return The adjacent elements of a key that are stored together; those of bf16 are paired. */
+int64_t KeyPartElements(KvType type) { return type == KvType::kBF16 ? 2 : 1; }
+
+/*! \return The slots whose values are stored together, element by element. */
+int64_t ValuePartSlots(KvType type) { return type == KvType::kBF16 ? 2 : 1; }
+
+size_t KeyPartBytes(const KvPages& pages) {
+  return KeyPartElements(pages.type) * KvElementBytes(pages.type);
 }
 
+/*! \return The first part of a key; consecutive parts are kPageSize parts apart. */
+std::byte* Key(const KvPages& pages, int64_t slot_id, int64_t head) {
+  return pages.Plane(slot_id, false, head) + slot_id % kPageSize * KeyPartBytes(pages);
+}
+
+/*! \return The first element of a value; consecutive ones are `ValueStride` bytes apart. */
 std::byte* Value(const KvPages& pages, int64_t slot_id, int64_t head) {
-  return pages.Plane(slot_id, true, head) + slot_id % kPageSize * pages.ElementsBytes();
+  const int64_t slots = ValuePartSlots(pages.type);
+  const int64_t slot = slot_id % kPageSize;
+  return pages.Plane(slot_id, true, head) + slot / slots * slots * pages.ElementsBytes() +
+         slot % slots * KvElementBytes(pages.type);
+}
+
+size_t ValueStride(const KvPages& pages) {
+  return ValuePartSlots(pages.type) * KvElementBytes(pages.type);
+}
+
+/*! \brief Copy a key from memory with `source_stride` bytes between parts. */
+void CopyKey(const KvPages& pages, const std::byte* source, size_t source_stride,
+             std::byte* target, size_t target_stride) {
+  CopyStrided(KeyPartBytes(pages), source, source_stride, target, target_stride,
+              pages.head_dim / KeyPartElements(pages.type));
+}
+
+/*! \brief Copy a value from memory with `source_stride` bytes between elements. */
+void CopyValue(const KvPages& pages, const std::byte* source, size_t source_stride,
+               std::byte* target, size_t target_stride) {
+  const size_t bytes = KvElementBytes(pages.type);
+  if (source_stride == bytes && target_stride == bytes) {
+    std::memmove(target, source, pages.ElementsBytes());
+  } else {
+    CopyStrided(bytes, source, source_stride, target, target_stride, pages.head_dim);
+  }
 }
 
 std::byte* Scale(const KvPages& pages, int64_t slot_id, bool is_value, int64_t head) {
@@ -72,22 +108,24 @@ std::byte* KvPages::Plane(int64_t slot_id, bool is_value, int64_t head) const {
 }
 
 void KvPages::WriteKey(int64_t slot_id, int64_t head, const std::byte* row) const {
-  CopyElements(type, row, 1, Key(*this, slot_id, head), kPageSize, head_dim);
+  const size_t part = KeyPartBytes(*this);
+  CopyKey(*this, row, part, Key(*this, slot_id, head), kPageSize * part);
   CopyScales(*this, row + ElementsBytes(), Scale(*this, slot_id, false, head), 1);
 }
 
 void KvPages::WriteValue(int64_t slot_id, int64_t head, const std::byte* row) const {
-  std::memcpy(Value(*this, slot_id, head), row, ElementsBytes());
+  CopyValue(*this, row, KvElementBytes(type), Value(*this, slot_id, head), ValueStride(*this));
   CopyScales(*this, row + ElementsBytes(), Scale(*this, slot_id, true, head), 1);
 }
 
 void KvPages::ReadKey(int64_t slot_id, int64_t head, std::byte* row) const {
-  CopyElements(type, Key(*this, slot_id, head), kPageSize, row, 1, head_dim);
+  const size_t part = KeyPartBytes(*this);
+  CopyKey(*this, Key(*this, slot_id, head), kPageSize * part, row, part);
   CopyScales(*this, Scale(*this, slot_id, false, head), row + ElementsBytes(), 1);
 }
 
 void KvPages::ReadValue(int64_t slot_id, int64_t head, std::byte* row) const {
-  std::memcpy(row, Value(*this, slot_id, head), ElementsBytes());
+  CopyValue(*this, Value(*this, slot_id, head), ValueStride(*this), row, KvElementBytes(type));
   CopyScales(*this, Scale(*this, slot_id, true, head), row + ElementsBytes(), 1);
 }
 
@@ -123,16 +161,18 @@ void ReadFromPages(const KvPages& pages, const int32_t* slot_ids, int64_t num_to
 void CopyPage(const KvPages& pages, int64_t source_page, int64_t target_page, int64_t num_slots) {
   const int64_t from = source_page * kPageSize;
   const int64_t to = target_page * kPageSize;
-  const size_t element_bytes = KvElementBytes(pages.type);
+  const size_t part_bytes = KeyPartBytes(pages);
+  const int64_t value_slots = ValuePartSlots(pages.type);
+  const int64_t whole_parts = (num_slots + value_slots - 1) / value_slots * value_slots;
   for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
     const std::byte* source = pages.Plane(from, false, head);
     std::byte* target = pages.Plane(to, false, head);
-    for (int64_t c = 0; c < pages.head_dim; ++c) {
-      std::memcpy(target + c * kPageSize * element_bytes, source + c * kPageSize * element_bytes,
-                  static_cast<size_t>(num_slots) * element_bytes);
+    for (int64_t c = 0; c < pages.head_dim / KeyPartElements(pages.type); ++c) {
+      std::memcpy(target + c * kPageSize * part_bytes, source + c * kPageSize * part_bytes,
+                  static_cast<size_t>(num_slots) * part_bytes);
     }
     std::memcpy(pages.Plane(to, true, head), pages.Plane(from, true, head),
-                static_cast<size_t>(num_slots) * pages.ElementsBytes());
+                static_cast<size_t>(whole_parts) * pages.ElementsBytes());
     for (const bool is_value : {false, true}) {
       CopyScales(pages, Scale(pages, from, is_value, head), Scale(pages, to, is_value, head),
                  num_slots);
@@ -147,12 +187,13 @@ void CopyWholePage(const KvPages& pages, int64_t source_page, int64_t target_pag
 
 void CopySlots(const KvPages& pages, const int32_t* source_ids, const int32_t* target_ids,
                int64_t count) {
+  const size_t key_stride = kPageSize * KeyPartBytes(pages), value_stride = ValueStride(pages);
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
-      CopyElements(pages.type, Key(pages, source_ids[i], head), kPageSize,
-                   Key(pages, target_ids[i], head), kPageSize, pages.head_dim);
-      std::memmove(Value(pages, target_ids[i], head), Value(pages, source_ids[i], head),
-                   pages.ElementsBytes());
+      CopyKey(pages, Key(pages, source_ids[i], head), key_stride, Key(pages, target_ids[i], head),
+              key_stride);
+      CopyValue(pages, Value(pages, source_ids[i], head), value_stride,
+                Value(pages, target_ids[i], head), value_stride);
       for (const bool is_value : {false, true}) {
         CopyScales(pages, Scale(pages, source_ids[i], is_value, head),
                    Scale(pages, target_ids[i], is_value, head), 1);

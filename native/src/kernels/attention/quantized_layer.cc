@@ -32,8 +32,9 @@ void QuantizedLayer::Split(ThreadPool& pool, RotaryCall call) {
   queries_ = call.q;
   SplitRotary(pool, call);
   const int64_t count = call.rows * heads.num_kv_heads;
-  QuantizeRows(pool, call.k, call.type, count, heads.head_dim, keys);
-  QuantizeRows(pool, call.v, call.type, count, heads.head_dim, values);
+  const auto store = stored_ == KvType::kBF16 ? RoundRowsToBFloat16 : QuantizeRows;
+  store(pool, call.k, call.type, count, heads.head_dim, keys);
+  store(pool, call.v, call.type, count, heads.head_dim, values);
 }
 
 }  // namespace aiomlc

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/quantized_layer.h
- * \brief RoPE and quantization of a layer's keys and values for an int8 KV cache.
+ * \brief RoPE and quantization of a layer's keys and values for a KV cache of bf16 or int8.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_QUANTIZED_LAYER_H_
 #define AIOMLC_KERNELS_ATTENTION_QUANTIZED_LAYER_H_
@@ -10,11 +10,13 @@
 #include <optional>
 
 #include "kernels/elementwise/elementwise.h"
+#include "platform/kv_type.h"
 
 namespace aiomlc {
 
 /*!
- * \brief The state of a layer with an int8 KV cache that the calls by TVM's cache do not contain.
+ * \brief The state of a layer whose KV cache has another type than its queries, which the calls by
+ * TVM's cache do not contain.
  *
  * TVM's cache has one element type for all tensors, so the queries in float16 or float32 are kept
  * here. Keys and values are quantized once, in `Split`, so this step and all later steps read the
@@ -33,7 +35,11 @@ class QuantizedLayer {
   /*! \brief Sets the type of queries and output for the layer computed during its lifetime. */
   class Scope {
    public:
-    Scope(QuantizedLayer& layer, FloatType type) : layer_(layer) { layer_.type_ = type; }
+    /*! \param stored kBF16 or kI8. */
+    Scope(QuantizedLayer& layer, FloatType type, KvType stored) : layer_(layer) {
+      layer_.type_ = type;
+      layer_.stored_ = stored;
+    }
     ~Scope() { layer_.type_.reset(); }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -47,7 +53,7 @@ class QuantizedLayer {
 
   /*!
    * \brief Apply RoPE, split queries, keys and values, and quantize keys and values.
-   * \param call Its `q` is not used; rows of KvType::kI8 are written to its `k` and `v`.
+   * \param call Its `q` is not used; rows of the stored type are written to its `k` and `v`.
    */
   void Split(ThreadPool& pool, RotaryCall call);
 
@@ -58,6 +64,7 @@ class QuantizedLayer {
   struct Buffers;
 
   std::optional<FloatType> type_;
+  KvType stored_ = KvType::kI8;
   const void* queries_ = nullptr;
   std::unique_ptr<Buffers> buffers_;
 };

@@ -393,6 +393,17 @@ void QuantizeRows(ThreadPool& pool, const void* x, FloatType type, int64_t rows,
   });
 }
 
+void RoundRowsToBFloat16(ThreadPool& pool, const void* x, FloatType type, int64_t rows,
+                         int64_t size, std::byte* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  const auto* source = static_cast<const std::byte*>(x);
+  const size_t source_bytes = static_cast<size_t>(size) * FloatBytes(type);
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    kernels.round_to_bf16(source + begin * source_bytes, type, (end - begin) * size,
+                          reinterpret_cast<uint16_t*>(out) + begin * size);
+  });
+}
+
 void GatherRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out) {
   for (int64_t i = 0; i < count; ++i) {
     std::memcpy(out + i * size, x + row_ids[i] * size, sizeof(float) * size);

@@ -184,6 +184,10 @@ void SplitRotary(ThreadPool& pool, const RotaryCall& call);
 void QuantizeRows(ThreadPool& pool, const void* x, FloatType type, int64_t rows, int64_t size,
                   std::byte* out);
 
+/*! \brief Round rows to bf16, ties to even. \param size The elements of a row, a multiple of 16. */
+void RoundRowsToBFloat16(ThreadPool& pool, const void* x, FloatType type, int64_t rows,
+                         int64_t size, std::byte* out);
+
 /*! \brief Rows of elements of one type, of which some columns are read. */
 struct ColumnRange {
   const void* rows = nullptr;  //!< [count, width]

@@ -48,6 +48,8 @@ struct RowKernels {
                  FloatType type);
   /*! \brief The quantization to int8; returns the scale, 1/127 of the largest absolute value. */
   float (*quantize)(const void* x, FloatType type, int64_t size, int8_t* out);
+  /*! \brief Round to bf16. \param size A multiple of 16. */
+  void (*round_to_bf16)(const void* x, FloatType type, int64_t size, uint16_t* out);
 };
 
 RowKernels PortableRowKernels();
@@ -71,7 +73,7 @@ class Rows {
   static RowKernels Kernels() {
     return {RmsNorm,     LayerNorm,     Convert,    SiluMul, GeluMul,
             GeluTanhMul, ClampedSwiGlu, SigmoidMul, Gelu,    GeluTanh,
-            QuickGelu,   SoftCap,       ExpScaled,  Rotate,  Quantize};
+            QuickGelu,   SoftCap,       ExpScaled,  Rotate,  Quantize, RoundToBF16};
   }
 
  private:
@@ -272,6 +274,14 @@ class Rows {
   static float Quantize(const void* x, FloatType type, int64_t size, int8_t* out) {
     return type == FloatType::kF16 ? QuantizeElements(static_cast<const uint16_t*>(x), size, out)
                                    : QuantizeElements(static_cast<const float*>(x), size, out);
+  }
+
+  static void RoundToBF16(const void* x, FloatType type, int64_t size, uint16_t* out) {
+    for (int64_t i = 0; i < size; i += Lanes::kWidth) {
+      const Vector a = type == FloatType::kF16 ? Lanes::Load(static_cast<const uint16_t*>(x) + i)
+                                               : Lanes::Load(static_cast<const float*>(x) + i);
+      Lanes::StoreBFloat16(out + i, Lanes::RoundToBFloat16(a));
+    }
   }
 
   template <typename Element>

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -16,6 +17,21 @@
 
 namespace aiomlc {
 namespace {
+
+using Stored = std::optional<KvType>;
+constexpr Stored kFloats, kBF16 = KvType::kBF16, kInt8 = KvType::kI8;
+const auto kStoredTypes = ::testing::Values(kFloats, kBF16, kInt8);
+
+/*! \return A head_dim that a type supports: bf16 needs a multiple of 16. */
+int64_t HeadDim(int64_t head_dim, Stored stored) {
+  return stored == KvType::kBF16 ? (head_dim + 15) / 16 * 16 : head_dim;
+}
+
+/*! \return The largest error of a result, which is below 4: of a float16, 2^-11 of its size. */
+double ToleranceOf(const AttentionShape& shape) {
+  if (shape.stored == KvType::kBF16) return 1.5e-2;  // Probabilities have 8 bits.
+  return shape.type == FloatType::kF16 ? 1e-3 : 4e-6;
+}
 
 /*! \return Sink scores of all heads, some of which dominate or vanish. */
 const float* SinkScores() {
@@ -100,7 +116,9 @@ class PagedSequence {
       }
       double dot = 0;
       for (int64_t i = 0; i < shape_.head_dim; ++i) {
-        dot += double{queries_[position * row_size() + head * shape_.head_dim + i]} *
+        const float query = queries_[position * row_size() + head * shape_.head_dim + i];
+        const bool is_rounded = shape_.stored == KvType::kBF16;
+        dot += double{is_rounded ? BFloat16ToFloat(FloatToBFloat16(query)) : query} *
                Element(keys_, kv_head, other, i);
       }
       const double score = dot * shape_.scale, cap = shape_.soft_cap;
@@ -142,9 +160,10 @@ class PagedSequence {
     FloatTensor floats(shape_.type, rows * shape_.head_dim);
     for (int64_t i = 0; i < rows * shape_.head_dim; ++i) floats.Set(i, random[2 * i + first]);
     std::vector<std::byte> stored(rows * KvRowBytes(shape_.kv_type(), shape_.head_dim));
-    if (shape_.is_8_bit) {
+    if (shape_.stored.has_value()) {
       ThreadPool pool(1);
-      QuantizeRows(pool, floats.data(), shape_.type, rows, shape_.head_dim, stored.data());
+      const auto store = shape_.stored == KvType::kI8 ? QuantizeRows : RoundRowsToBFloat16;
+      store(pool, floats.data(), shape_.type, rows, shape_.head_dim, stored.data());
     } else {
       std::memcpy(stored.data(), floats.data(), stored.size());
     }
@@ -156,7 +175,12 @@ class PagedSequence {
                  int64_t i) const {
     const size_t row_bytes = KvRowBytes(shape_.kv_type(), shape_.head_dim);
     const std::byte* row = stored.data() + (position * shape_.num_kv_heads + head) * row_bytes;
-    if (!shape_.is_8_bit) {
+    if (shape_.stored == KvType::kBF16) {
+      uint16_t element;
+      std::memcpy(&element, row + i * sizeof(element), sizeof(element));
+      return BFloat16ToFloat(element);
+    }
+    if (!shape_.stored.has_value()) {
       FloatTensor one(shape_.type, 1);
       std::memcpy(one.data(), row + i * FloatBytes(shape_.type), FloatBytes(shape_.type));
       return one[0];
@@ -175,25 +199,24 @@ class PagedSequence {
   std::vector<const void*> addresses_;
 };
 
-// Type, head_dim, query heads per kv head, window, int8 pages, soft cap, sink scores.
-using Parameters = std::tuple<FloatType, int64_t, int64_t, AttentionWindow, bool, float, bool>;
+// Type, head_dim, query heads per kv head, window, stored type, soft cap, sink scores.
+using Parameters = std::tuple<FloatType, int64_t, int64_t, AttentionWindow, Stored, float, bool>;
 
 class AttentionOfShape : public ::testing::TestWithParam<Parameters> {
  protected:
   AttentionShape shape() const {
-    const auto [type, head_dim, group, window, is_8_bit, soft_cap, has_sinks] = GetParam();
+    const auto [type, head_dim, group, window, stored, soft_cap, has_sinks] = GetParam();
     const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-    return {2 * group, 2,        head_dim,
+    return {2 * group, 2,        HeadDim(head_dim, stored),
             type,      scale,    window,
-            is_8_bit,  soft_cap, has_sinks ? SinkScores() : nullptr};
+            stored,    soft_cap, has_sinks ? SinkScores() : nullptr};
   }
 
   ThreadPool pool_{2};
 };
 
 TEST_P(AttentionOfShape, MatchesTheReferenceOnEveryTier) {
-  // The error of a float16 result is at most 2^-11 of its size, and results are below 4.
-  const double tolerance = shape().type == FloatType::kF16 ? 1e-3 : 4e-6;
+  const double tolerance = ToleranceOf(shape());
   for (const int64_t length : {1, 15, 16, 17, 70}) {
     const PagedSequence sequence(shape(), length, 7);
     const std::vector<FloatTensor> outputs = sequence.OutputsOfTiers(pool_);
@@ -322,7 +345,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOfShape,
                          ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
                                             ::testing::Values<int64_t>(8, 20, 64, 80),
                                             ::testing::Values<int64_t>(1, 3),
-                                            ::testing::Values(AttentionWindow{}), ::testing::Bool(),
+                                            ::testing::Values(AttentionWindow{}), kStoredTypes,
                                             ::testing::Values(0.0f), ::testing::Values(false)));
 INSTANTIATE_TEST_SUITE_P(
     Windows, AttentionOfShape,
@@ -332,27 +355,27 @@ INSTANTIATE_TEST_SUITE_P(
                                          AttentionWindow{16, 0}, AttentionWindow{20, 16},
                                          AttentionWindow{33, 19}, AttentionWindow{3, 40},
                                          AttentionWindow{100, 4}),
-                       ::testing::Bool(), ::testing::Values(0.0f), ::testing::Values(false)));
+                       kStoredTypes, ::testing::Values(0.0f), ::testing::Values(false)));
 INSTANTIATE_TEST_SUITE_P(
     SoftCaps, AttentionOfShape,
     ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
                        ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(3, 16),
                        ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
-                       ::testing::Bool(), ::testing::Values(0.5f), ::testing::Values(false)));
+                       kStoredTypes, ::testing::Values(0.5f), ::testing::Values(false)));
 INSTANTIATE_TEST_SUITE_P(
     Sinks, AttentionOfShape,
     ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
                        ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(1, 3, 16, 71),
                        ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
-                       ::testing::Bool(), ::testing::Values(0.0f, 0.5f), ::testing::Values(true)));
+                       kStoredTypes, ::testing::Values(0.0f, 0.5f), ::testing::Values(true)));
 // More query heads per kv head than fit in a tile, and the largest common head_dim.
 INSTANTIATE_TEST_SUITE_P(
     ManyHeads, AttentionOfShape,
-    ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}, false, 0.0f, false},
-                      Parameters{FloatType::kF16, 16, 71, {9, 2}, false, 0.0f, false},
-                      Parameters{FloatType::kF16, 16, 71, {9, 2}, true, 0.0f, false},
-                      Parameters{FloatType::kF16, 256, 2, {}, false, 0.0f, false},
-                      Parameters{FloatType::kF16, 256, 2, {}, true, 0.0f, false}));
+    ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}, kFloats, 0.0f, false},
+                      Parameters{FloatType::kF16, 16, 71, {9, 2}, kFloats, 0.0f, false},
+                      Parameters{FloatType::kF16, 16, 71, {9, 2}, kInt8, 0.0f, false},
+                      Parameters{FloatType::kF16, 256, 2, {}, kFloats, 0.0f, false},
+                      Parameters{FloatType::kF16, 256, 2, {}, kInt8, 0.0f, false}));
 
 // Contexts that end near the boundaries of chunks, which are 512 positions long.
 constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
@@ -368,20 +391,20 @@ FloatTensor RowsOf(ThreadPool& pool, const AttentionShape& shape, const PagedSeq
   return output;
 }
 
-// Query heads per kv head, kv heads, window, int8 pages, soft cap, sink scores.
-using LongParameters = std::tuple<int64_t, int64_t, AttentionWindow, bool, float, bool>;
+// Query heads per kv head, kv heads, window, stored type, soft cap, sink scores.
+using LongParameters = std::tuple<int64_t, int64_t, AttentionWindow, Stored, float, bool>;
 
 class AttentionToALongContext : public ::testing::TestWithParam<LongParameters> {
  protected:
   AttentionShape shape(FloatType type) const {
-    const auto [group, num_kv_heads, window, is_8_bit, soft_cap, has_sinks] = GetParam();
+    const auto [group, num_kv_heads, window, stored, soft_cap, has_sinks] = GetParam();
     return {group * num_kv_heads,
             num_kv_heads,
-            20,
+            HeadDim(20, stored),
             type,
             0.25f,
             window,
-            is_8_bit,
+            stored,
             soft_cap,
             has_sinks ? SinkScores() : nullptr};
   }
@@ -415,7 +438,7 @@ TEST_P(AttentionToALongContext, HasTheSameBitsOnAnyNumberOfThreadsAndEveryTier) 
 TEST_P(AttentionToALongContext, MatchesTheReference) {
   for (const FloatType type : {FloatType::kF16, FloatType::kF32}) {
     const AttentionShape shape = this->shape(type);
-    const double tolerance = type == FloatType::kF16 ? 1e-3 : 4e-6;
+    const double tolerance = ToleranceOf(shape);
     for (const int64_t context : kContexts) {
       const PagedSequence sequence(shape, context, 43);
       const int64_t begin = std::max<int64_t>(context - 20, 0);
@@ -505,24 +528,28 @@ TEST_P(AttentionToALongContext, SlotsThatARowDoesNotSeeMayContainNaN) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionToALongContext,
-                         ::testing::Values(LongParameters{2, 1, {}, false, 0.0f, false},
-                                           LongParameters{2, 8, {}, false, 0.0f, false},
-                                           LongParameters{20, 1, {}, false, 0.0f, false},
-                                           LongParameters{2, 1, {}, true, 0.0f, false},
-                                           LongParameters{20, 1, {}, true, 0.0f, false},
-                                           LongParameters{2, 1, {}, false, 1.5f, false},
-                                           LongParameters{20, 1, {600, 3}, true, 1.5f, false},
-                                           LongParameters{2, 1, {}, false, 0.0f, true},
-                                           LongParameters{20, 1, {}, true, 0.0f, true},
-                                           LongParameters{2, 8, {600, 3}, false, 0.0f, true}));
+                         ::testing::Values(LongParameters{2, 1, {}, kFloats, 0.0f, false},
+                                           LongParameters{2, 8, {}, kFloats, 0.0f, false},
+                                           LongParameters{20, 1, {}, kFloats, 0.0f, false},
+                                           LongParameters{2, 1, {}, kInt8, 0.0f, false},
+                                           LongParameters{20, 1, {}, kInt8, 0.0f, false},
+                                           LongParameters{2, 8, {}, kBF16, 0.0f, false},
+                                           LongParameters{20, 1, {600, 3}, kBF16, 1.5f, true},
+                                           LongParameters{2, 1, {}, kFloats, 1.5f, false},
+                                           LongParameters{20, 1, {600, 3}, kInt8, 1.5f, false},
+                                           LongParameters{2, 1, {}, kFloats, 0.0f, true},
+                                           LongParameters{20, 1, {}, kInt8, 0.0f, true},
+                                           LongParameters{2, 8, {600, 3}, kFloats, 0.0f, true}));
 // The sinks and the window are in the same chunk, in adjacent chunks, and far apart.
 INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
-                         ::testing::Values(LongParameters{2, 1, {5, 0}, false, 0.0f, false},
-                                           LongParameters{2, 1, {600, 3}, false, 0.0f, false},
-                                           LongParameters{2, 1, {40, 530}, false, 0.0f, false},
-                                           LongParameters{2, 1, {40, 530}, true, 0.0f, false},
-                                           LongParameters{20, 1, {1030, 17}, false, 0.0f, false},
-                                           LongParameters{20, 1, {1030, 17}, true, 0.0f, false}));
+                         ::testing::Values(LongParameters{2, 1, {5, 0}, kFloats, 0.0f, false},
+                                           LongParameters{2, 1, {600, 3}, kFloats, 0.0f, false},
+                                           LongParameters{2, 1, {40, 530}, kFloats, 0.0f, false},
+                                           LongParameters{2, 1, {40, 530}, kInt8, 0.0f, false},
+                                           LongParameters{20, 1, {1030, 17}, kFloats, 0.0f, false},
+                                           LongParameters{2, 1, {40, 531}, kBF16, 0.0f, false},
+                                           LongParameters{20, 1, {1030, 17}, kBF16, 0.0f, false},
+                                           LongParameters{20, 1, {1030, 17}, kInt8, 0.0f, false}));
 
 TEST(Attention, LargeScoresDoNotOverflow) {
   AttentionShape shape{1, 1, 16, FloatType::kF32, 100.0f};

@@ -1,0 +1,97 @@
+/*!
+ * \file kernels/attention/attention_products.h
+ * \brief What attention multiplies: float32 numbers, or pairs of bf16.
+ *
+ * Float32 operands are converted from the pages' float32, float16 or int8. With bf16 pages, queries
+ * and probabilities are rounded to bf16, too; two inputs are multiplied at a time, of adjacent
+ * elements of keys, or of adjacent slots of values. Scores, sums and the softmax are float32. The
+ * probabilities are added as they were rounded, so that their sum is 1.
+ */
+#ifndef AIOMLC_KERNELS_ATTENTION_ATTENTION_PRODUCTS_H_
+#define AIOMLC_KERNELS_ATTENTION_ATTENTION_PRODUCTS_H_
+
+#include <cstdint>
+
+#include "kernels/attention/attention_types.h"
+#include "kernels/simd/bf16_pairs.h"
+
+namespace aiomlc {
+
+/*! \brief One float32 input per operand. \tparam StoredType The element type of the pages. */
+template <typename LanesOfTier, typename StoredType>
+struct FloatOperands {
+  using Lanes = LanesOfTier;
+  using Stored = StoredType;
+  using Vector = typename Lanes::Vector;
+  static constexpr int kInputs = 1;
+
+  static Vector Load(const Stored* source) { return Lanes::Load(source); }
+  static Vector LoadFirst(const Stored* source, int count) {
+    return count >= Lanes::kWidth ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
+  }
+  static Vector Add(Vector a, Vector b, Vector sums) { return Lanes::Fma(a, b, sums); }
+  static Vector Round(Vector probs) { return probs; }
+
+  // `TileAttention`: rows of queries and of probabilities.
+  static void StoreQueries(float* queries, int at, Vector row) { Lanes::Store(queries + at, row); }
+  static Vector Query(const float* queries, int at) { return Lanes::Set(queries[at]); }
+  static void StoreProbs(float* probs, Vector row) { Lanes::Store(probs, row); }
+  static Vector Prob(const float* probs, int slot) { return Lanes::Set(probs[slot]); }
+
+  // `BlockAttention`: columns [input][query].
+  template <int kCount>
+  static void StoreColumns(float* columns, int input, int first, const Vector (&values)[kCount]) {
+    for (int i = 0; i < kCount; ++i) {
+      Lanes::Store(columns + (input + i) * kMaxTileQueries + first, values[i]);
+    }
+  }
+  static Vector LoadColumn(const float* columns, int input, int first) {
+    return Lanes::Load(columns + input * kMaxTileQueries + first);
+  }
+};
+
+/*! \brief Two bf16 inputs per operand. \tparam Pairs Their products: see bf16_pairs.h. */
+template <typename Pairs>
+struct PairOperands {
+  using Lanes = typename Pairs::Lanes;
+  using Stored = uint16_t;
+  using Vector = typename Pairs::Pairs;
+  using Floats = typename Lanes::Vector;
+  static constexpr int kInputs = 2;
+
+  static Vector Load(const uint16_t* source) { return Pairs::Load(source); }
+  static Vector LoadFirst(const uint16_t* source, int /*count*/) { return Pairs::Load(source); }
+  static Vector Set(const uint16_t* pair) { return Pairs::Set(pair); }
+  static Vector Even(Vector a) { return Pairs::Even(a); }
+  static Vector Odd(Vector a) { return Pairs::Odd(a); }
+  static Floats Add(Vector a, Vector b, Floats sums) { return Pairs::Add(a, b, sums); }
+  static Floats Round(Floats probs) { return Lanes::RoundToBFloat16(probs); }
+
+  static void StoreQueries(float* queries, int at, Floats row) {
+    Lanes::StoreBFloat16(Halves(queries) + at, Lanes::RoundToBFloat16(row));
+  }
+  static Vector Query(const float* queries, int at) { return Pairs::Set(Halves(queries) + at); }
+  static void StoreProbs(float* probs, Floats row) { Lanes::StoreBFloat16(Halves(probs), row); }
+  static Vector Prob(const float* probs, int slot) { return Pairs::Set(Halves(probs) + slot); }
+
+  template <int kCount>
+  static void StoreColumns(float* columns, int input, int first, const Floats (&values)[kCount]) {
+    for (int i = 0; i < kCount; i += 2) {
+      Lanes::StorePairs(Halves(columns) + (input + i) * kMaxTileQueries + 2 * first,
+                        Lanes::RoundToBFloat16(values[i]), Lanes::RoundToBFloat16(values[i + 1]));
+    }
+  }
+  static Vector LoadColumn(const float* columns, int input, int first) {
+    return Pairs::Load(Halves(columns) + input * kMaxTileQueries + 2 * first);
+  }
+
+ private:
+  static uint16_t* Halves(float* numbers) { return reinterpret_cast<uint16_t*>(numbers); }
+  static const uint16_t* Halves(const float* numbers) {
+    return reinterpret_cast<const uint16_t*>(numbers);
+  }
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_ATTENTION_ATTENTION_PRODUCTS_H_
