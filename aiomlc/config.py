@@ -34,7 +34,7 @@ Mode = Literal["local", "interactive", "server"]
 PrefillMode = Literal["hybrid", "chunked"]
 PrefixCacheMode = Literal["radix", "disable"]
 SpeculativeMode = Literal["disable", "prompt_lookup", "small_draft", "eagle", "medusa"]
-KVCacheType = Literal["auto", "float16", "float32", "int8"]
+KVCacheType = Literal["auto", "float16", "bfloat16", "float32", "int8"]
 PAGE_SIZE = 16  #: Tokens of a page of the KV cache.
 #: The model that echoes its prompt. MLC LLM uses the same name for the library of its mock engine.
 ECHO = "mock://echo"
@@ -108,7 +108,8 @@ class EngineConfig:
         ),
     ] = None
     kv_cache_page_size: int = PAGE_SIZE
-    #: The dtype of the KV cache; "auto" is float16, or float32 for `q0f32`.
+    #: The dtype of the KV cache; "auto" is float16, but bfloat16 for `q0bf16` and for int8 weights
+    #: with a scale per output, and float32 for `q0f32`.
     kv_cache_dtype: KVCacheType = "auto"
     max_num_sequence: _Count = None  #: Maximum running sequences; others wait.
     max_total_sequence_length: _Count = None  #: Maximum tokens in the KV cache.

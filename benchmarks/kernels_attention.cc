@@ -3,10 +3,11 @@
  * \brief The memory bandwidth of decode attention, compared with plain reading of keys and values.
  *
  * Build the target `kernels_attention` with AIOMLC_TESTS=ON. Usage: kernels_attention [threads]
- * [tier] [kv_heads] [float16 | bfloat16 | int8]. The benchmark computes one new token of a model with a billion
- * parameters: 16 layers, 8 key-value heads by default, four query heads per key-value head,
- * head_dim 64, and a KV cache of one of these types. Long contexts do not fit into the caches. With
- * one key-value head, several threads are busy only if the context is divided into chunks.
+ * [tier] [kv_heads] [float16 | bfloat16 | int8]. The benchmark computes one new token of a model
+ * with a billion parameters: 16 layers, 8 key-value heads by default, four query heads per
+ * key-value head, head_dim 64, and a KV cache of one of these types. Long contexts do not fit into
+ * the caches. With one key-value head, several threads are busy only if the context is divided into
+ * chunks.
  */
 #include <algorithm>
 #include <atomic>
@@ -134,8 +135,7 @@ int main(int argc, char** argv) {
   if (std::strcmp(type, "bfloat16") == 0) shape.stored = aiomlc::KvType::kBF16;
   ThreadPool pool(threads);
   std::printf("one token, %d layers, %d key-value heads, %d threads, %s, %s; medians\n", kLayers,
-              kv_heads, threads, aiomlc::IsaName(aiomlc::ActiveIsa()).data(),
-              type);
+              kv_heads, threads, aiomlc::IsaName(aiomlc::ActiveIsa()).data(), type);
   std::printf("%8s %10s %12s %12s\n", "context", "ms", "GB/s", "memory GB/s");
   std::mt19937 random(1);
   std::vector<int64_t> contexts{128, 512, 1024, 4096};

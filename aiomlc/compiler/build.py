@@ -63,7 +63,7 @@ def _decoder_graph(
     job: CompileJob, config: DecoderConfig, quantization: Quantization
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
     backend = backend_of(job.device)
-    cache = backend.kv_cache(quantization, job.kv_cache_dtype)
+    cache = backend.kv_cache(config, quantization, job.kv_cache_dtype)
     compiler = backend.graph_compiler()
     decoder = Decoder(config, cache.compute_dtype, compiler.create_cache(config, cache))
     decoder = compiler.lower_decoder(decoder, quantization, cache)
@@ -76,7 +76,7 @@ def library_metadata(
 ) -> LibraryMetadata:
     """Return the metadata that a loader reads; `graph_names` orders the packed parameters."""
     backend = backend_of(job.device)
-    cache = backend.kv_cache(quantization, job.kv_cache_dtype)
+    cache = backend.kv_cache(config, quantization, job.kv_cache_dtype)
     shape = config.cache_shape
     return {
         "model_type": config.model_type,
@@ -89,6 +89,7 @@ def library_metadata(
         "num_key_value_heads": shape.num_kv_heads,
         "head_dim": shape.head_dim,
         "kv_dtype": cache.dtype,
+        "kv_storage_dtype": cache.storage_dtype,
         "kv_row_size": cache.row_size(shape.head_dim),
         # Rows are written to the embeddings in the memory of the host.
         "embedded_row_size": config.embedded_row_size if backend.takes_pieces else 0,

@@ -71,7 +71,9 @@ class Backend(Protocol):
         """
         ...
 
-    def kv_cache(self, quantization: Quantization, dtype: KVCacheType) -> KVCache:
+    def kv_cache(
+        self, config: DecoderConfig, quantization: Quantization, dtype: KVCacheType
+    ) -> KVCache:
         """Return the storage of keys and values; "auto" is the quantization's default."""
         ...
 

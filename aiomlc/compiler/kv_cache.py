@@ -5,8 +5,11 @@ from __future__ import annotations
 __all__ = ("KVCache",)
 
 from dataclasses import dataclass
+from typing import Final
 
 from aiomlc.compiler.quantization import FloatType
+
+_ELEMENT_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +17,18 @@ class KVCache:
     """The dtypes in which keys and values are computed and stored."""
 
     compute_dtype: FloatType  #: Also of queries and attention outputs.
-    dtype: str  #: Of a stored element: `compute_dtype` or "int8".
+    dtype: str  #: Of a stored element: `compute_dtype`, "bfloat16" or "int8".
     scale_bytes: int = 0  #: Bytes of the scale that is stored with each head and position.
 
     @property
-    def is_8_bit(self) -> bool:
-        """Whether the elements are int8."""
-        return self.dtype == "int8"
+    def is_converted(self) -> bool:
+        """Whether keys and values are stored in another dtype than they are computed in."""
+        return self.dtype != self.compute_dtype
+
+    @property
+    def storage_dtype(self) -> str:
+        """The dtype by which TVM's cache knows a stored element."""
+        return "uint16" if self.dtype == "bfloat16" else self.dtype
 
     @property
     def compute_bytes(self) -> int:
@@ -33,4 +41,4 @@ class KVCache:
 
     def row_bytes(self, head_dim: int) -> int:
         """Return the bytes of one head at one position."""
-        return self.row_size(head_dim) * (1 if self.is_8_bit else self.compute_bytes)
+        return self.row_size(head_dim) * _ELEMENT_BYTES[self.dtype]

@@ -28,11 +28,16 @@ class Quantization:
 
     name: str
     matrix_format: str  #: Of the matrices without an entry in `layouts`.
-    kv_dtype: FloatType  #: Default dtype of the KV cache.
+    kv_dtype: Literal["bfloat16"] | FloatType  #: Default dtype of the KV cache.
     #: The formats of matrices by the graph's names, as the weight files determine them.
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     #: The matrices whose columns have another order than their inputs.
     ordered: frozenset[str] = frozenset()
+
+    @property
+    def compute_dtype(self) -> FloatType:
+        """The dtype in which queries, keys and values are computed by default."""
+        return "float32" if self.kv_dtype == "float32" else "float16"
 
     def layout_of(self, parameter: Parameter) -> Layout:
         """Return the formats of a parameter; empty unless it is a matrix."""
@@ -47,7 +52,7 @@ QUANTIZATIONS: Mapping[str, Quantization] = MappingProxyType(
     {
         "q0f32": Quantization("q0f32", "f32", "float32"),
         "q0f16": Quantization("q0f16", "f16", "float16"),
-        "q0bf16": Quantization("q0bf16", "bf16", "float16"),
+        "q0bf16": Quantization("q0bf16", "bf16", "bfloat16"),
         "q4f16_1": Quantization("q4f16_1", "q4", "float16"),
     }
 )
@@ -83,5 +88,8 @@ def quantization_of(
     if not layouts:
         return quantization_named(name)
 
-    kv_dtype: FloatType = "float32" if name == "q4f32_1" else "float16"
+    # Weights that round activations per token were calibrated for other programs' bf16 attention.
+    formats = {part for layout in layouts.values() for part, _ in layout}
+    halves = "bfloat16" if "i8channel" in formats else "float16"
+    kv_dtype = "float32" if name == "q4f32_1" else halves
     return Quantization(name, "f32", kv_dtype, layouts, frozenset(ordered))

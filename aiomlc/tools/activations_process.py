@@ -31,13 +31,8 @@ from aiomlc.weights import map_weights
 from aiomlc.workers.parent import end_with_parent, write_message
 
 # Float weights, whose products are calls of these kernels; other formats are fused with norms.
-_QUANTIZATION: Final = "q0bf16"
-_KERNELS: Final = (
-    "aiomlc.cpu.linear",
-    "aiomlc.cpu.linear_bias",
-    "aiomlc.cpu.logits",
-    "aiomlc.cpu.logits_bias",
-)
+_QUANTIZATION: Final = "q0f16"
+_KERNELS: Final = ("aiomlc.cpu.linear", "aiomlc.cpu.linear_bias")
 _SMALLEST: Final = 1e-6  # Of a column that no token of the text uses.
 _CHUNK: Final = 512  # Tokens of a forward pass, which begins a sequence.
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from aiomlc.cache import WEIGHTS, cache_home, list_entries
-from aiomlc.compiler import backend_of
 from aiomlc.compiler.quantization import quantization_named
 from aiomlc.config import KVCacheType
 from benchmarks.suite.machine import MachineLimits
@@ -60,6 +59,8 @@ def read_costs(model: Path, quantization: str, kv_cache_dtype: KVCacheType = "au
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     kv_rows = 2 * config["num_hidden_layers"] * config["num_key_value_heads"]
     kind = quantization_named(quantization)
+    dtype = kind.kv_dtype if kv_cache_dtype == "auto" else kv_cache_dtype
+    row_bytes = head_dim + 4 if dtype == "int8" else head_dim * (4 if dtype == "float32" else 2)
     blocks = (
         math.prod(param["shape"]) * (1 - inactive if _EXPERTS in param["name"] else 1)
         for param in index["params"]
@@ -67,7 +68,7 @@ def read_costs(model: Path, quantization: str, kv_cache_dtype: KVCacheType = "au
     )
     return ModelCosts(
         weight_bytes=nbytes,
-        kv_bytes=kv_rows * backend_of("cpu").kv_cache(kind, kv_cache_dtype).row_bytes(head_dim),
+        kv_bytes=kv_rows * row_bytes,
         block_parameters=round(sum(blocks)),
         is_q4=kind.matrix_format == "q4",
         has_experts=bool(experts),

@@ -23,7 +23,7 @@ def complete(engine: MLCEngine) -> tuple[Any, ...]:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
 def test_another_process_continues_a_prompt_exactly(tmp_path: Path, dtype: KVCacheType) -> None:
     program = run_program(["-m", "tests.e2e.prefix_process", str(tmp_path), dtype, PROMPT])
     assert program.returncode == 0, program.stderr

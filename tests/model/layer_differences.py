@@ -297,7 +297,7 @@ def _run(module: Any, inputs: list[Array], params: list[Array]) -> list[Array]: 
 
 def _difference(name: str) -> float:
     from aiomlc.compiler.backends.cpu.lowering import lower_to_cpu
-    from aiomlc.compiler.backends.registry import backend_of
+    from aiomlc.compiler.kv_cache import KVCache
     from aiomlc.compiler.quantization import QUANTIZATIONS
 
     quantization = QUANTIZATIONS["q0f32"]
@@ -307,7 +307,7 @@ def _difference(name: str) -> float:
     packed = [_pack(value) if value.ndim == 2 else value for value in params]
 
     plain = _run(module, inputs, params)
-    lowered = lower_to_cpu(module, quantization, backend_of("cpu").kv_cache(quantization, "auto"))
+    lowered = lower_to_cpu(module, quantization, KVCache("float32", "float32"))
     kernels = _run(lowered, inputs, packed)
 
     return max(float(np.abs(a - b).max()) for a, b in zip(plain, kernels, strict=True))

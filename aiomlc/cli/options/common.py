@@ -46,7 +46,8 @@ Quantization = Annotated[
 KVCacheDtype = Annotated[
     str,
     typer.Option(
-        help="The KV cache's dtype: auto, float16, float32 or int8.", rich_help_panel=_PANEL
+        help="The KV cache's dtype: auto, float16, bfloat16, float32 or int8.",
+        rich_help_panel=_PANEL,
     ),
 ]
 Overrides = Annotated[

@@ -53,7 +53,6 @@ class Decoder(Module):
                 config.vocab_size,
                 bias=config.head_bias,
                 out_dtype="float32",
-                computes_logits=True,
             )
         self.logit_scale: Scale | None = build_scale(config.logit_scale)
 

@@ -42,8 +42,7 @@ from aiomlc.models.graph.module import Module
 class Linear(Module):
     """`x @ weight.T + bias`; reads any float type, computes in float32, writes `out_dtype`.
 
-    With `keep_float32`, the weights are float32 in every quantization. With `computes_logits`, the
-    rows are those whose logits are needed, which are few.
+    With `keep_float32`, the weights are float32 in every quantization.
     """
 
     def __init__(
@@ -54,10 +53,8 @@ class Linear(Module):
         bias: bool,
         out_dtype: str,
         keep_float32: bool = False,
-        computes_logits: bool = False,
     ) -> None:
         super().__init__()
-        self.computes_logits: bool = computes_logits
         self.keep_float32: bool = keep_float32
         self.inputs = inputs
         self.outputs = outputs

@@ -29,7 +29,13 @@ _MAX_TOKENS: Final = 1 << 31
 _TOKEN_BYTES: Final = 4
 _DIGEST_BYTES: Final = 32
 _SCALE_BYTES: Final = 4
-_ELEMENT_BYTES: Final = {"float32": 4, "float16": 2, "int8": 1}
+_ELEMENT_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+#: The unsigned integers of numbers, and the bits of their exponents.
+_EXPONENTS: Final = {
+    "float32": ("<u4", 0x7F800000),
+    "float16": ("<u2", 0x7C00),
+    "bfloat16": ("<u2", 0x7F80),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +46,7 @@ class KVFormat:
     compute itself, to the bit.
     """
 
-    kv_dtype: str  #: The dtype of a stored element: "float16", "float32" or "int8".
+    kv_dtype: str  #: The dtype of a stored element, such as "float16".
     num_layers: int
     num_key_value_heads: int
     row_size: int  #: Elements of one head at one position, including the bytes of an int8 scale.
@@ -168,10 +174,9 @@ def _is_finite(kv_format: KVFormat, rows: memoryview) -> bool:
     if kv_format.kv_dtype == "int8":  # After the integers of a row comes their scale.
         scales = data.reshape(-1, kv_format.row_size)[:, -_SCALE_BYTES:]
         data = np.ascontiguousarray(scales).reshape(-1)
-    is_half = kv_format.kv_dtype == "float16"
     # As integers, which is faster: a number is finite unless all bits of its exponent are set.
-    exponent = 0x7C00 if is_half else 0x7F800000
-    exponents = np.bitwise_and(data.view(np.uint16 if is_half else np.uint32), exponent)
+    integers, exponent = _EXPONENTS.get(kv_format.kv_dtype, _EXPONENTS["float32"])
+    exponents = np.bitwise_and(data.view(integers), exponent)
     return not bool((exponents == exponent).any())
 
 

@@ -351,7 +351,7 @@ def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) ->
 
     quantization = facts.quantization
     backend.check(config, quantization, kv_dtype)
-    cache = backend.kv_cache(quantization, kv_dtype)
+    cache = backend.kv_cache(config, quantization, kv_dtype)
     extra = backend.token_bytes(config, facts.parameters, quantization, cache)
     shape = config.cache_shape
     heads = shape.num_layers * shape.num_kv_heads

@@ -209,7 +209,7 @@ def _kv_format(prepared: PreparedModel, shape: ModelShape) -> KVFormat | None:
         return None
 
     return KVFormat(
-        kv_dtype=shape.kv_dtype,
+        kv_dtype=library.metadata["kv_dtype"],
         num_layers=shape.num_layers,
         num_key_value_heads=shape.num_kv_heads,
         row_size=shape.kv_row_size,

@@ -34,7 +34,7 @@ class ModelShape:
     num_query_heads: int
     num_kv_heads: int
     kv_row_size: int  #: Elements of one head at one position, including the bytes of an int8 scale.
-    kv_dtype: str  #: The dtype of a stored element.
+    kv_dtype: str  #: The dtype by which TVM knows a stored element.
     #: Floats of the state of each recurrent layer; empty if there is none.
     recurrent_sizes: tuple[int, ...] = ()
     num_slots: int = 0  #: Recurrent states of sequences and checkpoints.
@@ -71,7 +71,7 @@ class ModelShape:
             num_query_heads=metadata["num_attention_heads"],
             num_kv_heads=metadata["num_key_value_heads"],
             kv_row_size=metadata["kv_row_size"],
-            kv_dtype=metadata["kv_dtype"],
+            kv_dtype=metadata["kv_storage_dtype"],
             recurrent_sizes=recurrent_sizes,
             num_slots=num_slots,
             embedded_row_size=metadata["embedded_row_size"],

@@ -1,4 +1,4 @@
-"""KV caches in int8, float16 and float32: their error, size and equal output in batches."""
+"""KV caches of every dtype: their error, size and equal output in batches."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from tests.model.tiny_models import DISTINCT, FORKED_ANYWHERE, TINY_CONFIGS
 Directory = Callable[[str], Path]
 Logits = NDArray[np.float32]
 
+#: Tiny models whose heads a bfloat16 cache supports, and which have windows, sinks or soft caps.
+PAIRED = ("qwen3", "gemma2", "gemma3_text", "gpt_oss", "llama")
+
 TOKENS = [(7 * i * i + 3 * i) % 256 for i in range(80)]
 
 
@@ -44,6 +47,9 @@ def _last_logits(model: NativeModel, chunk_sizes: Sequence[int]) -> Logits:
         ("qwen3", "q0f32", "float16", 2e-3),
         ("qwen3", "q4f16_1", "float16", 0),
         ("qwen3", "q4f16_1", "float32", 3e-2),
+        ("qwen3", "q0bf16", "float16", 1e-2),
+        *((architecture, "q0f32", "bfloat16", 1e-2) for architecture in PAIRED),
+        *((architecture, "q4f16_1", "bfloat16", 4e-2) for architecture in PAIRED),
         *((architecture, "q0f32", "int8", 2e-2) for architecture in DISTINCT),
         *((architecture, "q4f16_1", "int8", 4e-2) for architecture in TINY_CONFIGS),
     ],
@@ -66,16 +72,17 @@ def test_logits_are_close_to_those_of_the_default_cache(
 
 
 @pytest.mark.parametrize(
-    ("architecture", "quantization"),
+    ("architecture", "quantization", "kv_cache_dtype"),
     [
-        *product(FORKED_ANYWHERE, ("q4f16_1",)),
-        *product([name for name in DISTINCT if name in FORKED_ANYWHERE], ("q0f32",)),
+        *product(FORKED_ANYWHERE, ("q4f16_1",), ("int8",)),
+        *product([name for name in DISTINCT if name in FORKED_ANYWHERE], ("q0f32",), ("int8",)),
+        *product([name for name in PAIRED if name in FORKED_ANYWHERE], ("q0bf16",), ("bfloat16",)),
     ],
 )
-def test_int8_cache_chunks_and_forks_are_bit_identical_to_one_prefill(
-    open_tiny: OpenTiny, architecture: str, quantization: str
+def test_chunks_and_forks_are_bit_identical_to_one_prefill(
+    open_tiny: OpenTiny, architecture: str, quantization: str, kv_cache_dtype: KVCacheType
 ) -> None:
-    model = open_tiny(architecture, quantization, "int8")
+    model = open_tiny(architecture, quantization, kv_cache_dtype)
     free = model.free_pages()
     expected = _last_logits(model, [80])
 
@@ -105,6 +112,7 @@ def test_bytes_per_token_depend_on_the_cache_dtype(
 
     assert bytes_per_token("float32") == rows * 4 * config["head_dim"]
     assert bytes_per_token("float16") == rows * 2 * config["head_dim"]
+    assert bytes_per_token("bfloat16") == bytes_per_token("float16")
     assert bytes_per_token("int8") == rows * (config["head_dim"] + 4)
     assert bytes_per_token("auto") == bytes_per_token(
         "float32" if quantization == "q0f32" else "float16"

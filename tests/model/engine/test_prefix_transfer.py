@@ -184,12 +184,12 @@ async def test_a_piece_that_does_not_fit_is_refused_by_name(tiny_directory: Dire
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("kv_dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("kv_dtype", ["float32", "float16", "bfloat16", "int8"])
 async def test_rows_that_are_not_finite_are_refused(
     tiny_directory: Directory, kv_dtype: KVCacheType
 ) -> None:
     config = EngineConfig(quantization="q0f32", num_threads=2, kv_cache_dtype=kv_dtype)
-    width = 2 if kv_dtype == "float16" else 4
+    width = 2 if kv_dtype in ("float16", "bfloat16") else 4
     random = Random(1)
     async with tiny(tiny_directory, config) as engine:
         (piece,) = await pieces_of(engine, TOKENS)
@@ -199,7 +199,7 @@ async def test_rows_that_are_not_finite_are_refused(
         stride = layout["row_size"] if kv_dtype == "int8" else width
         num_rows = (len(piece) - head - 32) // stride
         for value in (float("nan"), float("inf"), -float("inf")):
-            data = struct.pack("<e" if width == 2 else "<f", value)
+            data = struct.pack("<e" if kv_dtype == "float16" else "<f", value)[-width:]
             at = head + stride * (random.randrange(num_rows) + 1) - width
             forged = piece[:at] + data + piece[at + width : -32]
             with pytest.raises(PrefixTransferError, match="must be finite") as caught:

@@ -107,7 +107,7 @@ def test_tvms_own_attention_rejects_an_8_bit_cache() -> None:
     output = tvm_ffi.from_dlpack(np.zeros((1, QUERY_HEADS, HEAD_DIM + 4), np.int8))
     native("vm.builtin.kv_state_begin_forward")(cache._kv, tvm_ffi.Shape((0,)), tvm_ffi.Shape((1,)))
 
-    with pytest.raises(ValueError, match="must be called through kv_int8_attention"):
+    with pytest.raises(ValueError, match="must be called through the attention of its type"):
         native("vm.builtin.attention_kv_cache_attention_with_fused_qkv")(
             cache._kv, 0, SCALE, rows, output
         )

@@ -11,8 +11,9 @@ from aiomlc.compiler.backends.cpu.memory import token_bytes
 from aiomlc.compiler.interface import TokenBytes
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
-from aiomlc.config import KVCacheType
+from aiomlc.config import PAGE_SIZE, KVCacheType
 from aiomlc.devices import DeviceName
+from aiomlc.errors import BadRequestError
 from aiomlc.models import DecoderConfig, ModelConfig, Parameter
 from aiomlc.models.parameters.packed_layout import LayoutFamily
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from aiomlc.compiler.interface import GraphCompiler
 
 _SCALE_BYTES: Final = 4  # A float32.
+
+
+def _has_pairs(config: DecoderConfig) -> bool:
+    """Return whether the kernels can multiply pairs of all heads' elements."""
+    return all(layer.head_dim % PAGE_SIZE == 0 for layer in config.attention)
 
 
 @final
@@ -33,17 +39,37 @@ class CpuBackend:
     imports_prefixes: Final = True
 
     def check(self, config: ModelConfig, quantization: Quantization, dtype: KVCacheType) -> None:
-        """Accept every model that can be opened."""
+        """Accept every model that can be opened, but not all of them with a bfloat16 KV cache.
 
-    def kv_cache(self, quantization: Quantization, dtype: KVCacheType) -> KVCache:
-        """Return the storage of keys and values; int8 has a float32 scale per head and position."""
+        Raises:
+            BadRequestError: If the cache is bfloat16, and heads have no multiple of 16 elements.
+        """
+        if dtype == "bfloat16" and isinstance(config, DecoderConfig) and not _has_pairs(config):
+            raise BadRequestError(
+                f"kv_cache_dtype='bfloat16' needs heads of a multiple of {PAGE_SIZE} elements, "
+                f"and this model's have {config.cache_shape.head_dim}: use 'float16' or 'auto'",
+                param="kv_cache_dtype",
+            )
+
+    def kv_cache(
+        self, config: DecoderConfig, quantization: Quantization, dtype: KVCacheType
+    ) -> KVCache:
+        """Return the storage of keys and values; int8 has a float32 scale per head and position.
+
+        Heads whose elements cannot be multiplied in pairs are float16 instead of bfloat16.
+        """
+        compute = quantization.compute_dtype
         match dtype:
             case "float16" | "float32":
                 return KVCache(dtype, dtype)
+            case "bfloat16":
+                return KVCache(compute, dtype)
+            case "auto" if quantization.kv_dtype == "bfloat16" and not _has_pairs(config):
+                return KVCache(compute, compute)
             case "auto":
-                return KVCache(quantization.kv_dtype, quantization.kv_dtype)
+                return KVCache(compute, quantization.kv_dtype)
             case "int8":
-                return KVCache(quantization.kv_dtype, "int8", _SCALE_BYTES)
+                return KVCache(compute, "int8", _SCALE_BYTES)
 
     def token_bytes(
         self,

@@ -31,7 +31,7 @@ def cpu_cache_factory(config: DecoderConfig, cache: KVCache) -> CreateCache:
             "vm.builtin.paged_attention_kv_cache_create",
             *_shape_arguments(config, cache, sizes),
             *_rope_arguments(config),
-            relax.const(np.zeros((), cache.dtype)),
+            relax.const(np.zeros((), cache.storage_dtype)),
             *_cache_functions(has_equal_heads=config.has_equal_heads),
             ty_args=relax.AnyType(),
         )

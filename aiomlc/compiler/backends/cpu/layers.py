@@ -104,7 +104,6 @@ class CpuLinear(Module):
 
     def __init__(self, layer: Linear, layout: Layout, *, is_ordered: bool = False) -> None:
         super().__init__()
-        self.kernel = "logits" if layer.computes_logits else "linear"
         self.layout: KernelLayout = KernelLayout(layout)
         self.outputs: int = layer.outputs
         self.out_dtype: str = layer.out_dtype
@@ -127,10 +126,10 @@ class CpuLinear(Module):
         if self.input_order is not None:
             x = call_kernel("gather_columns", [x, self.input_order], x.shape, x.dtype)
         if self.bias is None:
-            return call_kernel(self.kernel, [x, *self.matrix], shape, self.out_dtype)
+            return call_kernel("linear", [x, *self.matrix], shape, self.out_dtype)
 
         inputs = [x, *self.matrix, self.bias]
-        return call_kernel(f"{self.kernel}_bias", inputs, shape, self.out_dtype)
+        return call_kernel("linear_bias", inputs, shape, self.out_dtype)
 
 
 class CpuEmbedding(Module):
@@ -149,7 +148,7 @@ class CpuEmbedding(Module):
 
     def project(self, x: nn.Tensor) -> nn.Tensor:
         shape = (*x.shape[:-1], self.vocab_size)
-        return call_kernel("logits", [x, self.weight, self.layout], shape, "float32")
+        return call_kernel("linear", [x, self.weight, self.layout], shape, "float32")
 
 
 class CpuRMSNorm(Module):
@@ -401,7 +400,7 @@ class CpuGatherRows(Module):
 
 class CpuAttention(Module):
     """Attention with settings that TVM's cache does not support: a window, softcapping, sinks, RoPE
-    or heads per layer, or an 8-bit KV cache."""
+    or heads per layer, or a KV cache of another dtype."""
 
     def __init__(self, layer: CacheAttention, name: str) -> None:
         super().__init__()

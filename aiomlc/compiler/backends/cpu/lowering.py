@@ -123,8 +123,8 @@ class _Lowering(Mutator):
         return self.quantization.layouts.get(name, ((matrix_format, rows),))
 
     def _attention(self, layer: CacheAttention) -> nn.Module:
-        if self.cache is not None and self.cache.is_8_bit:
-            return CpuAttention(layer, "kv_int8_attention")
+        if self.cache is not None and self.cache.is_converted:
+            return CpuAttention(layer, f"kv_{self.cache.dtype}_attention")
 
         return layer if layer.is_plain else CpuAttention(layer, "kv_layer_attention")
 

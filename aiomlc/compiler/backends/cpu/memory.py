@@ -33,8 +33,8 @@ def token_bytes(
     shape = config.cache_shape
     row = cache.row_bytes(shape.head_dim)
     queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-    # An int8 cache additionally needs the rotated heads in the compute dtype.
-    rotated = (queries + 2 * keys) * cache.compute_bytes if cache.is_8_bit else 0
+    # A cache of another dtype additionally needs the rotated heads in the compute dtype.
+    rotated = (queries + 2 * keys) * cache.compute_bytes if cache.is_converted else 0
     return TokenBytes(
         # Queries, keys, values and outputs, and two partial sums per head.
         chunk=2 * (shape.num_heads + shape.num_kv_heads) * row + 8 * shape.num_heads,

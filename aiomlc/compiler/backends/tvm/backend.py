@@ -46,19 +46,21 @@ class TvmBackend:
             problem = f"quantization must be {allowed}, got {name}"
             raise _unsupported(problem, "quantization")
 
-        if dtype == "int8":
-            raise _unsupported("kv_cache_dtype must not be int8", "kv_cache_dtype")
+        if dtype in ("bfloat16", "int8"):
+            raise _unsupported(f"kv_cache_dtype must not be {dtype}", "kv_cache_dtype")
 
         for reason in _reasons(config, name):
             raise _unsupported(f"{reason} are not supported", "model")
 
-    def kv_cache(self, quantization: Quantization, dtype: KVCacheType) -> KVCache:
-        """Return the storage of keys and values; `check` refuses int8."""
+    def kv_cache(
+        self, config: DecoderConfig, quantization: Quantization, dtype: KVCacheType
+    ) -> KVCache:
+        """Return the storage of keys and values; `check` refuses what is not a float."""
         match dtype:
             case "float16" | "float32":
                 return KVCache(dtype, dtype)
-            case "auto" | "int8":
-                return KVCache(quantization.kv_dtype, quantization.kv_dtype)
+            case "auto" | "bfloat16" | "int8":
+                return KVCache(quantization.compute_dtype, quantization.compute_dtype)
 
     def token_bytes(
         self,

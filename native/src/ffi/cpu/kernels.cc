@@ -349,18 +349,18 @@ void CallGatherColumns(TensorView x, TensorView order, TensorView out) {
                 shape.size, args.Floats(out, "out", type));
 }
 
-void DefineLinear(const char* plain, const char* with_bias) {
+void DefineLinear() {
+  constexpr const char* kPlain = "aiomlc.cpu.linear";
+  constexpr const char* kBias = "aiomlc.cpu.linear_bias";
   refl::GlobalDef()
-      .def(plain, [plain](TensorView x, TensorView packed, ffi::Shape layout,
-                          TensorView out) { CallLinear(plain, x, packed, layout, nullptr, out); })
-      .def(with_bias,
-           [with_bias](TensorView x, TensorView packed, ffi::Shape layout, TensorView bias,
-                       TensorView out) { CallLinear(with_bias, x, packed, layout, &bias, out); });
+      .def(kPlain, [](TensorView x, TensorView packed, ffi::Shape layout,
+                      TensorView out) { CallLinear(kPlain, x, packed, layout, nullptr, out); })
+      .def(kBias, [](TensorView x, TensorView packed, ffi::Shape layout, TensorView bias,
+                     TensorView out) { CallLinear(kBias, x, packed, layout, &bias, out); });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  DefineLinear("aiomlc.cpu.linear", "aiomlc.cpu.linear_bias");
-  DefineLinear("aiomlc.cpu.logits", "aiomlc.cpu.logits_bias");
+  DefineLinear();
   DefineLayerNorms();
   DefineActivation("aiomlc.cpu.gelu", Gelu);
   DefineActivation("aiomlc.cpu.gelu_tanh", GeluTanh);

@@ -155,8 +155,7 @@ struct StoredType {
  * The cache checks only shapes, and this is the shape that it expects.
  */
 ffi::Tensor ViewAs(const TensorArguments& args, StoredType stored, const ffi::Tensor& tensor,
-                   const char* name, FloatType type, const HeadLayout& cache,
-                   int64_t cache_heads) {
+                   const char* name, FloatType type, const HeadLayout& cache, int64_t cache_heads) {
   args.RequireShape(tensor, name, {kAny, kAny, kAny});
   args.Floats(tensor, name, type);
   const int64_t head_dim = tensor.size(2);
@@ -171,7 +170,8 @@ ffi::Tensor ViewAs(const TensorArguments& args, StoredType stored, const ffi::Te
 }
 
 /*!
- * \brief Run attention over a cache that stores another type than that of the queries. The arguments are those of `CallLayer`.
+ * \brief Run attention over a cache that stores another type than that of the queries. The
+ * arguments are those of `CallLayer`.
  */
 void CallStored(const char* name, StoredType stored, ffi::PackedArgs args, ffi::Any* result) {
   const LayerArguments layer(name, args);

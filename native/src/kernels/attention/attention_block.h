@@ -213,7 +213,8 @@ class BlockAttention {
     }
   }
 
-  /*! \return The keys of the page at element c (of a pair: and c + 1) and one slot, in all lanes. */
+  /*! \return The keys of the page at element c (of a pair: and c + 1) and one slot, in all lanes.
+   */
   auto KeyAt(int c, int slot) const {
     if constexpr (Operands::kInputs == 1) {
       return Lanes::Set(scratch_.keys[c * kTilePageSize + slot]);

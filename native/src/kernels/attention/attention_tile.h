@@ -394,8 +394,8 @@ class TileAttention {
     }
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
-      const auto weight = Operands::Prob(
-          scratch_.probs + which * kPageProbs + (first + i) * kTilePageSize, slot);
+      const auto weight =
+          Operands::Prob(scratch_.probs + which * kPageProbs + (first + i) * kTilePageSize, slot);
 #pragma GCC unroll 4
       for (int j = 0; j < kColumns; ++j) sum[i][j] = Operands::Add(weight, value[j], sum[i][j]);
     }
@@ -433,11 +433,11 @@ void AttendBF16Tile(const AttentionTile& tile, const TileWork& work,
   const FlushDenormals flush;
   const bool is_windowed = tile.window > 0;
   if (tile.type == FloatType::kF16) {
-    (is_windowed ? AttendStored<Operands, uint16_t, true> : AttendStored<Operands, uint16_t, false>)(
-        tile, work, scratch);
+    (is_windowed ? AttendStored<Operands, uint16_t, true>
+                 : AttendStored<Operands, uint16_t, false>)(tile, work, scratch);
   } else {
-    (is_windowed ? AttendStored<Operands, float, true> : AttendStored<Operands, float, false>)(
-        tile, work, scratch);
+    (is_windowed ? AttendStored<Operands, float, true>
+                 : AttendStored<Operands, float, false>)(tile, work, scratch);
   }
 }
 

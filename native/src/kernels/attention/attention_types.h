@@ -65,8 +65,8 @@ struct AttentionTile {
   int64_t key_offset;        // of this head in a page
   int64_t value_offset;
   float scale;
-  FloatType type;   // of queries and output
-  KvType stored;    // of the pages
+  FloatType type;  // of queries and output
+  KvType stored;   // of the pages
   int64_t window;  // positions that a row sees, including the row's position; 0: all
   int64_t sinks;   // first positions of the sequence that every row sees despite the window
   float soft_cap;  // applied to scores after the scale; 0: none

@@ -65,8 +65,8 @@ size_t ValueStride(const KvPages& pages) {
 }
 
 /*! \brief Copy a key from memory with `source_stride` bytes between parts. */
-void CopyKey(const KvPages& pages, const std::byte* source, size_t source_stride,
-             std::byte* target, size_t target_stride) {
+void CopyKey(const KvPages& pages, const std::byte* source, size_t source_stride, std::byte* target,
+             size_t target_stride) {
   CopyStrided(KeyPartBytes(pages), source, source_stride, target, target_stride,
               pages.head_dim / KeyPartElements(pages.type));
 }

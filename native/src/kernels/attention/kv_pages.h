@@ -19,7 +19,8 @@ namespace aiomlc {
  * head are stored transposed, as [head_dim, 16], because attention multiplies one element of 16
  * keys at a time; its values are stored as [16, head_dim]. With KvType::kBF16, attention multiplies
  * pairs: keys are [head_dim / 2, 16, 2], values [8, head_dim, 2], and head_dim is a multiple of 16.
- * With KvType::kI8, the 16 scales follow in the same plane. A slot id is page * 16 + slot. Ids and lengths are not validated.
+ * With KvType::kI8, the 16 scales follow in the same plane. A slot id is page * 16 + slot. Ids and
+ * lengths are not validated.
  */
 struct KvPages {
   std::byte* data = nullptr;
@@ -62,7 +63,8 @@ void AppendToPages(const KvPages& pages, const void* keys, const void* values,
 void ReadFromPages(const KvPages& pages, const int32_t* slot_ids, int64_t num_tokens, void* keys,
                    void* values);
 
-/*! \brief Copy the first `num_slots` slots of a page to another page, whose later slots are free. */
+/*! \brief Copy the first `num_slots` slots of a page to another page, whose later slots are free.
+ */
 void CopyPage(const KvPages& pages, int64_t source_page, int64_t target_page, int64_t num_slots);
 
 /*! \brief Copy all bytes of a page to another page, whatever heads they hold. */

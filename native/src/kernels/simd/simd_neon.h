@@ -244,9 +244,7 @@ struct NeonLanes {
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u16(pairs), vdupq_n_u32(0xffff0000u)));
   }
 
-  static uint16x4_t UpperHalves(float32x4_t v) {
-    return vshrn_n_u32(vreinterpretq_u32_f32(v), 16);
-  }
+  static uint16x4_t UpperHalves(float32x4_t v) { return vshrn_n_u32(vreinterpretq_u32_f32(v), 16); }
 
   static float32x4_t RoundBFloat16(float32x4_t v) {
     const uint32x4_t bits = vreinterpretq_u32_f32(v);

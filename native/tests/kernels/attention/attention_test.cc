@@ -207,8 +207,7 @@ class AttentionOfShape : public ::testing::TestWithParam<Parameters> {
   AttentionShape shape() const {
     const auto [type, head_dim, group, window, stored, soft_cap, has_sinks] = GetParam();
     const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-    return {2 * group, 2,        HeadDim(head_dim, stored),
-            type,      scale,    window,
+    return {2 * group, 2,        HeadDim(head_dim, stored),         type, scale, window,
             stored,    soft_cap, has_sinks ? SinkScores() : nullptr};
   }
 
@@ -360,14 +359,14 @@ INSTANTIATE_TEST_SUITE_P(
     SoftCaps, AttentionOfShape,
     ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
                        ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(3, 16),
-                       ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
-                       kStoredTypes, ::testing::Values(0.5f), ::testing::Values(false)));
+                       ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}), kStoredTypes,
+                       ::testing::Values(0.5f), ::testing::Values(false)));
 INSTANTIATE_TEST_SUITE_P(
     Sinks, AttentionOfShape,
     ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
                        ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(1, 3, 16, 71),
-                       ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
-                       kStoredTypes, ::testing::Values(0.0f, 0.5f), ::testing::Values(true)));
+                       ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}), kStoredTypes,
+                       ::testing::Values(0.0f, 0.5f), ::testing::Values(true)));
 // More query heads per kv head than fit in a tile, and the largest common head_dim.
 INSTANTIATE_TEST_SUITE_P(
     ManyHeads, AttentionOfShape,
