@@ -126,7 +126,8 @@ def test_num_threads_is_limited(value: int) -> None:
 @pytest.mark.parametrize("value", ["int4", "fp8", "", None, 8])
 def test_unknown_kv_cache_dtype_is_rejected(value: Any) -> None:  # noqa: ANN401
     with pytest.raises(
-        BadRequestError, match="must be one of 'auto', 'float16', 'float32', 'int8', got"
+        BadRequestError,
+        match="must be one of 'auto', 'float16', 'bfloat16', 'float32', 'int8', got",
     ) as caught:
         EngineConfig(kv_cache_dtype=value)
 
