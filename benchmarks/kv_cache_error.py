@@ -3,9 +3,9 @@
     python -m benchmarks.kv_cache_error --model MODEL
 
 The model reads a prompt of random tokens in `--positions` chunks, and the logits after each chunk
-are compared. Everything else is computed alike, so a difference is due to the cache alone. The
-relative error of a position is the L2 norm of the difference of both logits, divided by the L2 norm
-of those with float32.
+are compared. Everything else is computed alike, so a difference is due to the cache alone, unless
+`--reference` is another quantization. The relative error of a position is the L2 norm of the
+difference of both logits, divided by the L2 norm of those with float32.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from aiomlc.runtime.loading.open_decoder import open_native
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_CACHE_DTYPES: tuple[KVCacheType, ...] = ("float16", "int8")
+_CACHE_DTYPES: tuple[KVCacheType, ...] = ("float32", "float16", "bfloat16", "int8")
 
 
-def logits_with(kv_cache_dtype: KVCacheType, arguments: argparse.Namespace) -> NDArray[np.float32]:
+def logits_with(
+    quantization: str | None, kv_cache_dtype: KVCacheType, arguments: argparse.Namespace
+) -> NDArray[np.float32]:
     """Return the logits after each of equal chunks of one prompt, `[positions, vocabulary]`."""
     config = EngineConfig(
-        quantization=arguments.quantization,
+        quantization=quantization,
         kv_cache_dtype=kv_cache_dtype,
         num_threads=arguments.threads,
         max_num_sequence=1,
@@ -60,17 +62,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", type=Path, help="model directory (default: the bundled model)")
     parser.add_argument("--quantization")
+    parser.add_argument("--reference", help="the quantization of the reference, if another")
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--positions", type=int, default=128)
     parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
 
-    reference = logits_with("float32", arguments).astype(np.float64)
+    quantization = arguments.quantization
+    reference = logits_with(arguments.reference or quantization, "float32", arguments)
+    reference = reference.astype(np.float64)
     norms = np.linalg.norm(reference, axis=1)
     print(f"{arguments.tokens} tokens, {len(reference)} positions\n")
     print("| cache | median relative error | max | same argmax |\n|---|---|---|---|")
     for cache in _CACHE_DTYPES:
-        logits = logits_with(cache, arguments)
+        logits = logits_with(quantization, cache, arguments)
         errors = np.linalg.norm(logits - reference, axis=1) / norms
         agreement = np.mean(logits.argmax(1) == reference.argmax(1))
         print(f"| {cache} | {np.median(errors):.3%} | {errors.max():.3%} | {agreement:.1%} |")
