@@ -44,10 +44,13 @@ from aiomlc.models.families import (
     granite,
     granite_hybrid,
     helium,
+    idefics3,
     internlm3,
+    internvl,
     lfm2,
     llama,
     llava,
+    llava_next,
     mistral,
     mixtral,
     modernbert,
@@ -70,6 +73,7 @@ from aiomlc.models.families import (
     stablelm,
     starcoder2,
 )
+from aiomlc.models.families.vision_towers import text_fields
 from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.encoder import encoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
@@ -104,11 +108,14 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "granite": granite.parse,
         "granitemoehybrid": granite_hybrid.parse,
         "helium": helium.parse,
+        "idefics3": lambda fields: _parse_text(text_fields(fields)),
         "internlm3": internlm3.parse,
+        "internvl": lambda fields: _parse_text(text_fields(fields, "qwen2")),
         "lfm2": lfm2.parse,
         "lfm2_moe": lfm2.parse_moe,
         "llama": llama.parse,
-        "llava": lambda fields: _parse_text(llava.text_fields(fields)),
+        "llava": lambda fields: _parse_text(text_fields(fields)),
+        "llava_next": lambda fields: _parse_text(text_fields(fields)),
         "mistral": mistral.parse,
         "mixtral": mixtral.parse,
         "modernbert": modernbert.parse,
@@ -133,6 +140,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "roberta": bert.parse_roberta,
         "seed_oss": seed_oss.parse,
         "smollm3": smollm3.parse,
+        "smolvlm": lambda fields: _parse_text(text_fields(fields)),
         "stablelm": stablelm.parse,
         "starcoder2": starcoder2.parse,
         "xlm-roberta": bert.parse_xlm_roberta,
@@ -142,7 +150,11 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
 #: Model types that read images, and the readers of their towers' configs.
 VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig]] = MappingProxyType(
     {
+        "idefics3": idefics3.parse_vision,
+        "internvl": internvl.parse_vision,
         "llava": llava.parse_vision,
+        "llava_next": llava_next.parse_vision,
+        "smolvlm": idefics3.parse_smolvlm_vision,
     }
 )
 

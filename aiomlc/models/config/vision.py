@@ -122,6 +122,7 @@ class VisionConfig:
     layer_scale: bool = False
     projector: tuple[ProjectorStep, ...]
     embedded_size: int  #: The numbers of an output row.
+    merge: int = 1  #: The side of the block of patches that an output row stands for.
     newline: str = ""  #: A vector in the checkpoint that ends rows of an image; empty for none.
     names: TowerNames = TowerNames()
     #: Beginnings of the names of tensors, and how such names begin here. The first one counts.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("drops_class_token", "feature_layers", "mlp_projector", "parse_vision", "text_fields")
+__all__ = ("drops_class_token", "feature_layers", "mlp_projector", "parse_vision")
 
 from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.vision import (

@@ -70,6 +70,40 @@ _SIGLIP: Final = {
     "hidden_act": "gelu_pytorch_tanh",
     "layer_norm_eps": 1e-6,
 }
+_IDEFICS3: Final = {
+    **_SIGLIP,
+    "hidden_size": 1152,
+    "num_attention_heads": 16,
+    "patch_size": 32,
+}
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "clip_vision_model": _CLIP,
+        "siglip_vision_model": _SIGLIP,
+        "idefics3_vision": {
+            **_SIGLIP,
+            "hidden_size": 1152,
+            "num_attention_heads": 16,
+            "patch_size": 32,
+        },
+        "smolvlm_vision": {
+            **_SIGLIP,
+            "hidden_size": 1152,
+            "num_attention_heads": 16,
+            "patch_size": 32,
+        },
+        "internvl_vision": {
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "image_size": 448,
+            "patch_size": 14,
+            "hidden_act": "gelu",
+            "layer_norm_eps": 1e-6,
+        },
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +115,6 @@ class Tower:
     num_layers: int  #: Of the checkpoint.
     image_size: int
     patch_size: int
-    has_class_token: bool
 
 
 def text_fields(fields: Fields, model_type: str = "llama") -> Fields:
@@ -100,24 +133,27 @@ def text_fields(fields: Fields, model_type: str = "llama") -> Fields:
     return text
 
 
-def parse_tower(fields: Fields) -> Tower:
-    """Read the `vision_config` of CLIP or SigLIP.
+def parse_tower(fields: Fields, default: str = "clip_vision_model") -> Tower:
+    """Read the `vision_config` of CLIP, SigLIP or a tower that differs little from them.
+
+    Args:
+        fields: The model's config.
+        default: The model type of a tower that does not name its own.
 
     Raises:
         ModelLoadError: If a field is missing or has a value that is not supported.
     """
     vision = fields.nested("vision_config")
-    kind = vision.string("model_type", "clip_vision_model")
-    match kind:
-        case "clip_vision_model":
-            return _parse(vision.with_defaults(**_CLIP), is_clip=True)
-        case "siglip_vision_model":
-            return _parse(vision.with_defaults(**_SIGLIP), is_clip=False)
-        case _:
-            raise vision.error("model_type", f"is {quote(kind)}: this tower is not supported")
+    kind = vision.string("model_type", default)
+    if kind not in _DEFAULTS:
+        raise vision.error("model_type", f"is {quote(kind)}: this tower is not supported")
+
+    return _parse(vision.with_defaults(**_DEFAULTS[kind]), kind)
 
 
-def _parse(vision: Fields, *, is_clip: bool) -> Tower:
+def _parse(vision: Fields, kind: str) -> Tower:
+    is_clip = kind == "clip_vision_model"
+    has_class_token = is_clip or kind == "internvl_vision"
     hidden, heads = vision.integer("hidden_size"), vision.integer("num_attention_heads")
     if hidden % heads:
         problem = f"must divide hidden_size ({hidden}), got {heads}"
@@ -136,13 +172,13 @@ def _parse(vision: Fields, *, is_clip: bool) -> Tower:
         "head_dim": hidden // heads,
         "activation": _ACTIVATIONS[vision.choice("hidden_act", tuple(_ACTIVATIONS))],
         "norm_eps": vision.number("layer_norm_eps"),
-        "has_class_token": is_clip,
-        "num_positions": patches + is_clip,
+        "has_class_token": has_class_token,
+        "num_positions": patches + has_class_token,
         "pre_norm": is_clip,
         "names": TowerNames(),
     }
     layers = vision.integer("num_hidden_layers")
-    return Tower(settings, hidden, layers, size, patch, has_class_token=is_clip)
+    return Tower(settings, hidden, layers, size, patch)
 
 
 def image_size(fields: Fields, name: str) -> int:

@@ -14,10 +14,10 @@ from aiomlc.models.parameters.parameter import Parameter
 
 def vision_parameters(config: VisionConfig) -> tuple[Parameter, ...]:
     """Return every parameter of a tower and its projector, under the graph's names."""
-    return tuple(_parameters(config))
+    return (*_embeddings(config), *_layers(config), *_projector(config))
 
 
-def _parameters(config: VisionConfig) -> Iterator[Parameter]:
+def _embeddings(config: VisionConfig) -> Iterator[Parameter]:
     names, hidden = config.names, config.hidden_size
     yield _matrix("patch_embed", (f"{names.patch}.weight",), hidden, config.patch_inputs)
     # Vectors that are added to some rows only, as matrices of one input.
@@ -31,10 +31,17 @@ def _parameters(config: VisionConfig) -> Iterator[Parameter]:
         yield _matrix("position_embed", (names.positions,), config.num_positions, hidden)
     if config.pre_norm:
         yield from _norm("pre_norm", names.pre_norm, hidden, config.norm_kind)
+
+
+def _layers(config: VisionConfig) -> Iterator[Parameter]:
+    names, hidden = config.names, config.hidden_size
     for layer in range(config.num_hidden_layers):
         yield from _layer(f"layers.{layer}", f"{names.layers}.{layer}", config)
     if config.post_norm:
         yield from _norm("post_norm", names.post_norm, hidden, config.norm_kind)
+
+
+def _projector(config: VisionConfig) -> Iterator[Parameter]:
     for index, step in enumerate(config.projector):
         name = f"projector.{index}.layer"
         match step:

@@ -5,12 +5,13 @@ from __future__ import annotations
 __all__ = ("ProcessorFields",)
 
 from collections.abc import Mapping
-from typing import Any, Final, final
+from typing import Any, Final, TypeGuard, final
 
 from aiomlc.errors import ModelLoadError
 from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.models.config.fields import Fields
 from aiomlc.runtime.vision.pixels import PixelScale
+from aiomlc.validation.json_values import short_repr
 
 _OLD: Final = "preprocessor_config.json"
 _NEW: Final = "processor_config.json"  # Of transformers 5, which nests the settings of images.
@@ -78,6 +79,16 @@ class ProcessorFields:
 
         return height
 
+    def resolutions(self, name: str, size: int) -> tuple[tuple[int, int], ...]:
+        """Return a list of heights and widths, which must be multiples of `size`."""
+        value = self.image.value(name)
+        pairs = [tuple(pair) for pair in value] if _are_pairs(value) else []
+        if not pairs or any(side <= 0 or side % size for pair in pairs for side in pair):
+            problem = f"must be a list of pairs of multiples of {size}, got {short_repr(value)}"
+            raise self.image.error(name, problem)
+
+        return tuple((height, width) for height, width in pairs)
+
     def edge(self, name: str, member: str) -> int:
         """Return a member of an object of sizes, or 0 if it has none."""
         value = self.image.value(name)
@@ -86,3 +97,10 @@ class ProcessorFields:
 
         size = self.image.nested(name)
         return size.integer(member) if member in size else 0
+
+
+def _are_pairs(value: object) -> TypeGuard[list[list[int]]]:
+    return isinstance(value, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(type(side) is int for side in pair)
+        for pair in value
+    )

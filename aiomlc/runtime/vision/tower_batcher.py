@@ -59,6 +59,14 @@ class _Job:
     def is_done(self) -> bool:
         return self.result is not None or self.error is not None
 
+    def outcome(self) -> EmbeddedImage:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+
+        assert self.result is not None
+        return self.result
+
 
 @final
 class TowerBatcher:
@@ -99,77 +107,74 @@ class TowerBatcher:
             RequestFailedError: If the tower failed, or its outputs are not finite.
         """
         await checkpoint()
-        found: dict[bytes, EmbeddedImage] = {}
-        jobs: dict[bytes, _Job] = {}
-        for image in images:
-            digest = image.digest
-            if (cached := self._cache.get(digest)) is not None:
-                found[digest] = cached
-            elif digest not in jobs:
-                job = self._jobs.setdefault(digest, _Job(image))
-                job.num_callers += 1
-                jobs[digest] = job
+        unique = {image.digest: image for image in images}
+        found = {digest: self._cache.get(digest) for digest in unique}
+        jobs = [self._join(unique[digest]) for digest, cached in found.items() if cached is None]
         try:
-            while not all(job.is_done for job in jobs.values()):
+            while not _are_done(jobs):
                 async with self._batch_lock:
-                    if not all(job.is_done for job in jobs.values()):
+                    if not _are_done(jobs):
                         # A batch of a caller that left may still run: the limiter waits for it.
                         await to_thread.run_sync(
                             self._run_batch, limiter=self._thread_limiter, abandon_on_cancel=True
                         )
         finally:
-            for digest, job in jobs.items():
-                job.num_callers -= 1
-                if not job.num_callers and self._jobs.get(digest) is job:
-                    del self._jobs[digest]
+            for job in jobs:
+                self._leave(job)
 
-        for digest, job in jobs.items():
-            if job.error is not None:
-                raise job.error.with_traceback(None)
+        results = {job.image.digest: job.outcome() for job in jobs}
+        return [found[image.digest] or results[image.digest] for image in images]
 
-            assert job.result is not None
-            found[digest] = job.result
-        return [found[image.digest] for image in images]
+    def _join(self, image: ImageData) -> _Job:
+        job = self._jobs.setdefault(image.digest, _Job(image))
+        job.num_callers += 1
+        return job
+
+    def _leave(self, job: _Job) -> None:
+        job.num_callers -= 1
+        if not job.num_callers:
+            del self._jobs[job.image.digest]
 
     def _run_batch(self) -> None:
         """Compute waiting images. Every one of them that is taken has a result or an error."""
-        jobs: list[_Job] = []
-        processed: list[ProcessedImage] = []
-        budget = BATCH_TOKENS
-        for job in list(self._jobs.values()):
-            if job.is_done:
-                continue
-
-            try:
-                image = self._processor.process(job.image)
-            except Exception as error:
-                job.error = _as_ours(error)
-                continue
-
-            budget -= _num_tokens(image)
-            if jobs and budget < 0:
-                break
-
-            jobs.append(job)
-            processed.append(image)
-        if not jobs:
+        batch = self._next_batch()
+        if not batch:
             return
 
         try:
-            results = self._forward(processed)
-        except Exception as error:
-            for job in jobs:
+            results = self._forward(list(batch.values()))
+        except Exception as error:  # noqa: BLE001 - raised to the callers that wait.
+            for job in batch:
                 job.error = _as_ours(error)
             return
 
         self.num_batches += 1
-        self.num_images += len(jobs)
-        for job, result in zip(jobs, results, strict=True):
+        self.num_images += len(batch)
+        for job, result in zip(batch, results, strict=True):
             if np.isfinite(result.rows).all():
                 self._cache.put(job.image.digest, result)
                 job.result = result
             else:
                 job.error = RequestFailedError("the vision tower's outputs are not finite")
+
+    def _next_batch(self) -> dict[_Job, ProcessedImage]:
+        """Return the images of the next batch, processed, up to the budget."""
+        batch: dict[_Job, ProcessedImage] = {}
+        budget = BATCH_TOKENS
+        waiting = [job for job in list(self._jobs.values()) if not job.is_done]
+        for job in waiting:
+            try:
+                image = self._processor.process(job.image)
+            except Exception as error:  # noqa: BLE001 - raised to the callers that wait.
+                job.error = _as_ours(error)
+                continue
+
+            budget -= _num_tokens(image)
+            if batch and budget < 0:
+                break
+
+            batch[job] = image
+        return batch
 
     def _forward(self, images: Sequence[ProcessedImage]) -> list[EmbeddedImage]:
         rows = self._tower.forward(_concatenated(images))
@@ -215,6 +220,10 @@ class _ImageCache:
             self._bytes += image.rows.nbytes
             while self._bytes > self._max_bytes:
                 self._bytes -= self._images.popitem(last=False)[1].rows.nbytes
+
+
+def _are_done(jobs: Sequence[_Job]) -> bool:
+    return all(job.is_done for job in jobs)
 
 
 def _num_tokens(image: ProcessedImage) -> int:
