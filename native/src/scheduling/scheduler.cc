@@ -276,20 +276,19 @@ void Scheduler::PlanRows(size_t num_survivors, StepPlan* plan) const {
   const auto first_prefill =
       std::stable_partition(order.begin(), order.end(),
                             [](const RowCandidate& candidate) { return candidate.is_decoding(); });
-  const bool has_prefill =
-      std::any_of(first_prefill, order.end(),
-                  [](const RowCandidate& candidate) { return candidate.prefills(); });
+  const auto prompt = std::find_if(first_prefill, order.end(), [](const RowCandidate& candidate) {
+    return candidate.prefills();
+  });
   const auto without_cut = [this](const RowCandidate& candidate, int64_t num_tokens) {
     const int64_t end = candidate.num_computed + num_tokens;
     return WithoutCutPiece(candidate.sequence->piece_keys, end) - candidate.num_computed;
   };
   const int64_t num_decodes = first_prefill - order.begin();
+  const int64_t num_left = step_token_budget_ - num_decodes;
   // A piece may need more tokens than the decodes of every step leave.
-  const bool needs_all =
-      first_prefill != order.end() && num_decodes > 0 &&
-      without_cut(*first_prefill,
-                  std::min(first_prefill->num_uncomputed(), step_token_budget_ - num_decodes)) == 0;
-  if ((separate_prefill_ && has_prefill) || needs_all) {
+  if (prompt != order.end() &&
+      (separate_prefill_ ||
+       without_cut(*prompt, std::min(prompt->num_uncomputed(), num_left)) == 0)) {
     order.erase(order.begin(), first_prefill);
   } else {
     plan->decode_tokens = num_decodes;
