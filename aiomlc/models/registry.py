@@ -68,6 +68,7 @@ from aiomlc.models.families import (
     qwen3_moe,
     qwen3_next,
     qwen3_vl,
+    qwen_towers,
     seed_oss,
     smollm3,
     stablelm,
@@ -150,10 +151,16 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
 #: Model types that read images, and the readers of their towers' configs.
 VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig]] = MappingProxyType(
     {
+        "gemma3": gemma3.parse_vision,
         "idefics3": idefics3.parse_vision,
         "internvl": internvl.parse_vision,
         "llava": llava.parse_vision,
         "llava_next": llava_next.parse_vision,
+        "qwen2_5_vl": qwen_towers.parse_qwen2_5_vl,
+        "qwen2_vl": qwen_towers.parse_qwen2_vl,
+        "qwen3_5": qwen_towers.parse_qwen3_5,
+        "qwen3_5_moe": qwen_towers.parse_qwen3_5,
+        "qwen3_vl": qwen_towers.parse_qwen3_vl,
         "smolvlm": idefics3.parse_smolvlm_vision,
     }
 )

@@ -17,8 +17,10 @@ DEFAULT_THETA = 10000.0
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """The base frequency and its scaling: `default`, `linear`, `llama3`, `yarn`, `longrope` or
-    `proportional`.
+    """The base frequency and its scaling: `default`, `linear`, `llama3`, `yarn`, `longrope`,
+    `proportional` or `axial`.
+
+    With `axial`, of vision towers, both axes have the frequencies of half a head.
 
     With `proportional`, the frequencies are those of a whole head, of which only the first ones are
     rotated; pairs are half a head apart.
@@ -68,6 +70,10 @@ class RopeConfig:
         """Return radians per position for each rotated pair: `head_dim / 2` without partial
         rotation or with `pads_to_head_dim`."""
         size = int(head_dim * self.partial_rotary_factor)
+        if self.rope_type == "axial":
+            side = head_dim // 2
+            return tuple(self.theta ** (-i / side) for i in range(0, side, 2)) * 2
+
         if self.rope_type == "proportional":
             pairs = range(0, size // 2 * 2, 2)
             rotated = tuple(self.theta ** (-i / head_dim) / self.factor for i in pairs)

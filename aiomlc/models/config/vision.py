@@ -5,9 +5,11 @@ from __future__ import annotations
 
 __all__ = (
     "ActivationStep",
+    "LayerFeature",
     "LinearStep",
     "MergeStep",
     "NormStep",
+    "PoolStep",
     "ProjectorStep",
     "TowerNames",
     "VisionConfig",
@@ -20,6 +22,7 @@ from typing import Literal
 from aiomlc.models.config.activation import Activation
 from aiomlc.models.config.decoder import NormKind
 from aiomlc.models.config.layers import QKNormKind
+from aiomlc.models.config.rope import RopeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,7 @@ class NormStep:
     norm_kind: NormKind
     eps: float
     size: int
+    offset: float = 0.0  #: What is added to the weights of the checkpoint.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,14 @@ class MergeStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStep:
+    """The mean of each `count` rows, which the input `order` gathers."""
+
+    kind: Literal["pool"] = "pool"
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinearStep:
     """A matrix product."""
 
@@ -77,6 +89,7 @@ class LinearStep:
     inputs: int
     outputs: int
     bias: bool
+    transposed: bool = False  #: Whether the checkpoint has `[inputs, outputs]`, named `source`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +100,15 @@ class ActivationStep:
     activation: Activation
 
 
-ProjectorStep = NormStep | MergeStep | LinearStep | ActivationStep
+ProjectorStep = NormStep | MergeStep | PoolStep | LinearStep | ActivationStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerFeature:
+    """What a layer of the decoder adds to the rows of an image (deepstack)."""
+
+    layer: int  #: The tower's layer whose outputs are projected.
+    projector: tuple[ProjectorStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +144,29 @@ class VisionConfig:
     projector: tuple[ProjectorStep, ...]
     embedded_size: int  #: The numbers of an output row.
     merge: int = 1  #: The side of the block of patches that an output row stands for.
+    window_layers: tuple[int, ...] = ()  #: Layers whose tokens see those of their window only.
+    window_size: int = 0  #: The side of a window in pixels; 0 if there are none.
+    position_taps: int = 1  #: Rows of the table of positions that a token's is interpolated from.
+    features: tuple[LayerFeature, ...] = ()  #: Their rows follow those of the projector.
     newline: str = ""  #: A vector in the checkpoint that ends rows of an image; empty for none.
     names: TowerNames = TowerNames()
     #: Beginnings of the names of tensors, and how such names begin here. The first one counts.
     prefixes: tuple[tuple[str, str], ...] = ()
 
     @property
+    def rope(self) -> RopeConfig | None:
+        """Two-dimensional RoPE; None if the tower has none."""
+        if not self.rope_theta:
+            return None
+
+        pairs = len(range(0, self.head_dim // 2, 2))
+        return RopeConfig(rope_type="axial", theta=self.rope_theta, sections=(0, pairs, pairs))
+
+    @property
     def num_merged(self) -> int:
         """The tokens that are joined to an output row."""
-        return math.prod(step.count for step in self.projector if isinstance(step, MergeStep))
+        steps = (step for step in self.projector if isinstance(step, MergeStep | PoolStep))
+        return math.prod(step.count for step in steps)
 
     @property
     def token_floats(self) -> int:

@@ -1,13 +1,15 @@
 """Gemma 3: Gemma 2 with QK-norm instead of softcapping, and separate RoPE settings for the layers
 with a sliding window.
 
-Only the text decoder of a multimodal model is loaded: requests cannot contain images.
+A multimodal model has SigLIP's tower, whose outputs are averaged in blocks. The positions of an
+image see each other.
 """
 
 from __future__ import annotations
 
-__all__ = ("parse", "parse_text")
+__all__ = ("parse", "parse_text", "parse_vision")
 
+import math
 from dataclasses import replace
 
 from aiomlc.models.config.decoder import DecoderConfig, parse_decoder
@@ -16,7 +18,9 @@ from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
 from aiomlc.models.config.sliding_window import sliding_layers
+from aiomlc.models.config.vision import LinearStep, NormStep, PoolStep, VisionConfig
 from aiomlc.models.families.gemma import GEMMA_RULES, gemma_traits, with_gemma_scale
+from aiomlc.models.families.vision_towers import parse_tower
 
 # The defaults of transformers, on which the configs of the larger models rely.
 _DEFAULTS = {
@@ -30,6 +34,13 @@ _DEFAULTS = {
     "query_pre_attn_scalar": 256,
     "sliding_window": 4096,
 }
+_PREFIXES = (
+    ("model.language_model.", "language_model.model."),
+    ("model.vision_tower.vision_model.", "vision_tower."),
+    ("model.vision_tower.", "vision_tower."),
+    ("vision_tower.vision_model.", "vision_tower."),
+    ("model.multi_modal_projector.", "multi_modal_projector."),
+)
 _FULL_ATTENTION_INTERVAL = 6
 _GLOBAL_THETA = 1_000_000.0
 _LOCAL_THETA = 10_000.0
@@ -54,6 +65,47 @@ def _half(window: int) -> int:
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `gemma3`, which has the decoder's fields in `text_config`."""
     return _parse(_text_fields(fields), "gemma3").with_attention(sees_whole_pieces=True)
+
+
+def parse_vision(fields: Fields) -> VisionConfig:
+    """Read the tower of a config of model type `gemma3`.
+
+    Raises:
+        ModelLoadError: If a field is missing or has a value that is not supported.
+    """
+    tower = parse_tower(fields, "siglip_vision_model")
+    hidden = _text_fields(fields).with_defaults(**_DEFAULTS).integer("hidden_size")
+    tokens = fields.integer("mm_tokens_per_image", 256)
+    block = tower.image_size // tower.patch_size // math.isqrt(tokens)
+    if block < 1 or (tower.image_size // tower.patch_size // block) ** 2 != tokens:
+        problem = f"must be the square of a part of an image's side in patches, got {tokens}"
+        raise fields.error("mm_tokens_per_image", problem)
+
+    name = "multi_modal_projector."
+    norm = NormStep(
+        source=f"{name}mm_soft_emb_norm",
+        norm_kind="rms",
+        eps=tower.settings["norm_eps"],
+        size=tower.hidden_size,
+        offset=1.0,
+    )
+    matrix = LinearStep(
+        source=f"{name}mm_input_projection_weight",
+        inputs=tower.hidden_size,
+        outputs=hidden,
+        bias=False,
+        transposed=True,
+    )
+    return VisionConfig(
+        model_type="gemma3",
+        **tower.settings,
+        num_hidden_layers=tower.num_layers,
+        post_norm=True,
+        projector=(PoolStep(count=block * block), norm, matrix),
+        embedded_size=hidden,
+        merge=block,
+        prefixes=_PREFIXES,
+    )
 
 
 def _text_fields(fields: Fields) -> Fields:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ("MeanRows", "PackedAttention", "PackedTokens", "PickRows")
+__all__ = (
+    "MeanRows",
+    "MergeRows",
+    "PackedAttention",
+    "PackedTokens",
+    "PickRows",
+    "PoolRows",
+    "WeighRows",
+)
 
 from typing import Literal, NamedTuple
 
@@ -47,6 +55,27 @@ class PickRows(Module):
         self.end = end
 
     def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class MergeRows(Module):
+    """Rows of `[n, size]` by the indices `[m, count]`, joined: `[m, count * size]`."""
+
+    def forward(self, x: nn.Tensor, order: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class PoolRows(Module):
+    """The mean of the rows of `[n, size]` with the indices `[m, count]`: `[m, size]`."""
+
+    def forward(self, x: nn.Tensor, order: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class WeighRows(Module):
+    """Sums of rows `[n * taps, size]`, weighed by `[n, taps]`: `[n, size]`."""
+
+    def forward(self, x: nn.Tensor, weights: nn.Tensor) -> nn.Tensor:
         raise NotImplementedError("encoders are not supported on this target")
 
 

@@ -5,7 +5,9 @@ Rows are tokens. The inputs, which are images or parts of them, are concatenated
 
 from __future__ import annotations
 
-__all__ = ("AnyEncoder", "VisionTower")
+__all__ = ("AnyEncoder", "VisionTower", "build_projector")
+
+from collections.abc import Sequence
 
 from tvm.relax.frontend import nn
 
@@ -16,6 +18,7 @@ from aiomlc.models.config.vision import (
     LinearStep,
     MergeStep,
     NormStep,
+    PoolStep,
     ProjectorStep,
     VisionConfig,
 )
@@ -26,7 +29,6 @@ from aiomlc.models.graph.feed_forward import GatedMlp, PlainMlp, build_activatio
 from aiomlc.models.graph.layers import (
     Add,
     Embedding,
-    GatherRows,
     LayerNorm,
     Linear,
     Norm,
@@ -34,7 +36,7 @@ from aiomlc.models.graph.layers import (
     RMSNorm,
 )
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.packed import PackedAttention, PackedTokens
+from aiomlc.models.graph.packed import MergeRows, PackedAttention, PackedTokens, PoolRows
 
 
 class VisionTower(Module):
@@ -63,7 +65,7 @@ class VisionTower(Module):
             [_Block(config) for _ in range(config.num_hidden_layers)]
         )
         self.post_norm: Norm | None = _norm(config) if config.post_norm else None
-        self.projector: nn.ModuleList = nn.ModuleList(list(map(_build_step, config.projector)))
+        self.projector: nn.ModuleList = build_projector(config.projector)
         self.newline: nn.Parameter | None = None  # Read by the loader.
         if config.newline:
             self.newline = nn.Parameter((config.embedded_size,), "float32")
@@ -158,7 +160,7 @@ class _Attention(Module):
             num_kv_heads=heads,
             head_dim=head_dim,
             scale=head_dim**-0.5,
-            rope=None,
+            rope=config.rope,
         )
         self.attend: PackedAttention = PackedAttention(plan, is_causal=False)
 
@@ -186,9 +188,7 @@ class _Merge(Module):
 
     def __init__(self, step: MergeStep) -> None:
         super().__init__()
-        self.count: int = step.count
-        self.width: int = step.count * step.size
-        self.gather: GatherRows = GatherRows()
+        self.merge: MergeRows = MergeRows()
         self.columns: PermuteColumns | None = None
         if step.channels_first and step.count > 1:
             numbers = range(step.count)
@@ -197,15 +197,21 @@ class _Merge(Module):
             )
 
     def forward(self, x: nn.Tensor, order: nn.Tensor) -> nn.Tensor:
-        x = self.gather(x, order.reshape(order.shape[0] * self.count))
-        x = x.reshape(order.shape[0], self.width)
+        x = self.merge(x, order)
         return x if self.columns is None else self.columns(x)
+
+
+def build_projector(steps: Sequence[ProjectorStep]) -> nn.ModuleList:
+    """Return layers of `(x, order)` that make rows of a decoder's embeddings."""
+    return nn.ModuleList(list(map(_build_step, steps)))
 
 
 def _build_step(step: ProjectorStep) -> Module:
     match step:
         case MergeStep():
             return _Merge(step)
+        case PoolStep():
+            return PoolRows()
         case NormStep():
             return _Apply(_build_norm(step.norm_kind, step.size, step.eps))
         case LinearStep():

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from aiomlc.models.config.decoder import NormKind
-from aiomlc.models.config.vision import LinearStep, NormStep, VisionConfig
+from aiomlc.models.config.vision import LinearStep, NormStep, ProjectorStep, VisionConfig
 from aiomlc.models.parameters.parameter import Parameter
 
 
@@ -42,18 +42,28 @@ def _layers(config: VisionConfig) -> Iterator[Parameter]:
 
 
 def _projector(config: VisionConfig) -> Iterator[Parameter]:
-    for index, step in enumerate(config.projector):
-        name = f"projector.{index}.layer"
+    yield from _steps("projector", config.projector)
+    for index, feature in enumerate(config.features):
+        yield from _steps(f"features.{index}", feature.projector)
+    if config.newline:
+        yield _vector("newline", (config.newline,), config.embedded_size)
+
+
+def _steps(prefix: str, steps: Sequence[ProjectorStep]) -> Iterator[Parameter]:
+    for index, step in enumerate(steps):
+        name = f"{prefix}.{index}.layer"
         match step:
             case NormStep():
-                yield from _norm(name, step.source, step.size, step.norm_kind)
+                for parameter in _norm(name, step.source, step.size, step.norm_kind):
+                    yield replace(parameter, weight_offset=step.offset)
+            case LinearStep(transposed=True):
+                matrix = _matrix(name, (step.source,), step.outputs, step.inputs)
+                yield replace(matrix, fused_source=step.source, fused_layout="inputs")
             case LinearStep():
                 shape = (step.outputs, step.inputs)
                 yield from _linear(name, (step.source,), shape, bias=step.bias)
             case _:
                 pass
-    if config.newline:
-        yield _vector("newline", (config.newline,), config.embedded_size)
 
 
 def _layer(name: str, source: str, config: VisionConfig) -> Iterator[Parameter]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("read_processor",)
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -12,11 +13,14 @@ from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.models import VisionConfig
 from aiomlc.runtime.vision.anyres_processor import AnyResProcessor
 from aiomlc.runtime.vision.crop_processor import CropProcessor
+from aiomlc.runtime.vision.grid_processor import GridProcessor
 from aiomlc.runtime.vision.image_processor import ImageProcessor
+from aiomlc.runtime.vision.pan_and_scan_processor import PanAndScan, PanAndScanProcessor
 from aiomlc.runtime.vision.processor_fields import ProcessorFields
 from aiomlc.runtime.vision.tile_processor import InternVLProcessor, SplitProcessor
 
 _LANCZOS: Final = 1
+_BILINEAR: Final = 2
 _BICUBIC: Final = 3
 _HALF: Final = [0.5, 0.5, 0.5]
 _PINPOINTS: Final = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
@@ -126,12 +130,61 @@ def _internvl(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
     )
 
 
+def _gemma3(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
+    fields = ProcessorFields(
+        files, image_mean=_HALF, image_std=_HALF, resample=_BILINEAR, size=config.image_size
+    )
+    scan: PanAndScan | None = None
+    if fields.image.boolean("do_pan_and_scan", False):
+        image = fields.image.with_defaults(
+            pan_and_scan_min_crop_size=256,
+            pan_and_scan_max_num_crops=4,
+            pan_and_scan_min_ratio_to_activate=1.2,
+        )
+        scan = PanAndScan(
+            min_crop_size=image.integer("pan_and_scan_min_crop_size"),
+            max_crops=image.integer("pan_and_scan_max_num_crops"),
+            min_ratio=image.number("pan_and_scan_min_ratio_to_activate"),
+        )
+    return PanAndScanProcessor(
+        scale=fields.scale(),
+        resample=fields.resample(),
+        size=config.image_size,
+        patch_size=config.patch_size,
+        block=config.merge,
+        pan_and_scan=scan,
+    )
+
+
+def _qwen(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
+    fields = ProcessorFields(files, image_mean=_CLIP_MEAN, image_std=_CLIP_STD, resample=_BICUBIC)
+    size = fields.image.nested("size")
+    pixels = fields.image.with_defaults(
+        min_pixels=size.value("shortest_edge") or 56 * 56,
+        max_pixels=size.value("longest_edge") or 28 * 28 * 1280,
+    )
+    channels = 3
+    return GridProcessor(
+        scale=fields.scale(),
+        resample=fields.resample(),
+        patch_size=config.patch_size,
+        merge=config.merge,
+        num_frames=config.patch_inputs // (channels * config.patch_size**2),
+        min_pixels=pixels.integer("min_pixels"),
+        max_pixels=pixels.integer("max_pixels"),
+        window=config.window_size // config.merge // config.patch_size,
+        table_side=math.isqrt(config.num_positions),
+    )
+
+
 _PROCESSORS: Mapping[str, Callable[[ConfigFiles, VisionConfig], ImageProcessor]] = MappingProxyType(
     {
+        "gemma3": _gemma3,
         "idefics3": _idefics3,
         "internvl": _internvl,
         "llava": _llava,
         "llava_next": _llava_next,
         "smolvlm": _idefics3,
+        **dict.fromkeys(("qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl"), _qwen),
     }
 )

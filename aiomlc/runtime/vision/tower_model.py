@@ -77,7 +77,7 @@ class TowerModel:
             for _, run in groupby(numbered, key=lambda item: item[1] - item[0]):
                 (first, begin), *others = run
                 rows = one.rows[first : first + 1 + len(others)]
-                yield PromptPiece(begin, self._digest(image, first), rows)
+                yield PromptPiece(begin, self._digest(image, first), rows, one.grid)
             start += count
 
     def _digest(self, image: ImageData, first: int) -> bytes:

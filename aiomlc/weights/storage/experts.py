@@ -24,11 +24,14 @@ _GROUP_BYTES: Final = _GROUP // 2
 def find_by_inputs(tensor: SourceTensor, parameter: PackedParameter) -> tuple[StoredMatrix, ...]:
     """Return the matrix of each expert in a tensor of floats `[experts, inputs, outputs]`.
 
+    A matrix that is not of experts is `[inputs, outputs]`.
+
     Raises:
         ModelLoadError: If the tensor has the wrong shape or dtype.
     """
     experts, outputs, inputs = _sizes(parameter)
-    require_shape(tensor, (experts, inputs, outputs))
+    axes = (experts,) if parameter.num_experts else ()
+    require_shape(tensor, (*axes, inputs, outputs))
     expert = replace(tensor, shape=(outputs, inputs))
     matrix = replace(float_matrix(expert, (outputs, inputs)), by_inputs=True)
     nbytes = outputs * inputs * DTYPE_BYTES[tensor.dtype]
@@ -71,6 +74,7 @@ def find_mxfp4(tensors: TensorLookup, name: str, parameter: PackedParameter) -> 
 
 
 def _sizes(parameter: PackedParameter) -> tuple[int, int, int]:
-    """Return the experts, and the outputs and the inputs of each."""
+    """Return the number of experts, and the outputs and the inputs of each."""
     rows, inputs = parameter.shape
-    return parameter.num_experts, rows // parameter.num_experts, inputs
+    experts = max(parameter.num_experts, 1)
+    return experts, rows // experts, inputs

@@ -33,7 +33,14 @@ from aiomlc.compiler.backends.cpu.layers import (
     CpuSoftCap,
     CpuSquaredReLU,
 )
-from aiomlc.compiler.backends.cpu.packed import CpuMeanRows, CpuPackedAttention, CpuPickRows
+from aiomlc.compiler.backends.cpu.packed import (
+    CpuMeanRows,
+    CpuMergeRows,
+    CpuPackedAttention,
+    CpuPickRows,
+    CpuPoolRows,
+    CpuWeighRows,
+)
 from aiomlc.compiler.backends.cpu.stream_layers import STREAM_LAYERS
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
@@ -63,7 +70,14 @@ from aiomlc.models.graph.layers import (
 )
 from aiomlc.models.graph.module import Mutator
 from aiomlc.models.graph.moe import MoE
-from aiomlc.models.graph.packed import MeanRows, PackedAttention, PickRows
+from aiomlc.models.graph.packed import (
+    MeanRows,
+    MergeRows,
+    PackedAttention,
+    PickRows,
+    PoolRows,
+    WeighRows,
+)
 from aiomlc.models.graph.vision import AnyEncoder, VisionTower
 from aiomlc.models.parameters.packed_layout import Layout
 
@@ -93,6 +107,9 @@ _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
     PackedAttention: CpuPackedAttention,
     PickRows: CpuPickRows,
     MeanRows: CpuMeanRows,
+    MergeRows: CpuMergeRows,
+    PoolRows: CpuPoolRows,
+    WeighRows: CpuWeighRows,
 }
 
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("CpuMeanRows", "CpuPackedAttention", "CpuPickRows")
+__all__ = (
+    "CpuMeanRows",
+    "CpuMergeRows",
+    "CpuPackedAttention",
+    "CpuPickRows",
+    "CpuPoolRows",
+    "CpuWeighRows",
+)
 
 import numpy as np
 from tvm import relax
@@ -10,7 +17,15 @@ from tvm.relax.frontend import nn
 
 from aiomlc.compiler.backends.cpu.layers import call_kernel
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.packed import MeanRows, PackedAttention, PackedTokens, PickRows
+from aiomlc.models.graph.packed import (
+    MeanRows,
+    MergeRows,
+    PackedAttention,
+    PackedTokens,
+    PickRows,
+    PoolRows,
+    WeighRows,
+)
 
 
 class CpuPackedAttention(Module):
@@ -44,8 +59,45 @@ class CpuPackedAttention(Module):
 
         table = (*plan.rope.inverse_frequencies(plan.head_dim), plan.rope.attention_factor)
         rope = nn.Tensor(_expr=relax.const(np.array(table, np.float32)))
-        inputs += [tokens.positions, rope, *settings]
+        inputs += [tokens.positions, rope]
+        if axes := plan.rope.axes(plan.head_dim):
+            inputs.append(nn.Tensor(_expr=relax.const(np.array(axes, np.int32))))
+            return call_kernel("packed_axial_attention", [*inputs, *settings], shape, "float32")
+
+        inputs += settings
         return call_kernel("packed_rotary_attention", inputs, shape, "float32")
+
+
+class CpuMergeRows(Module):
+    """Joined rows."""
+
+    def __init__(self, _: MergeRows) -> None:
+        super().__init__()
+
+    def forward(self, x: nn.Tensor, order: nn.Tensor) -> nn.Tensor:
+        shape = (order.shape[0], int(order.shape[1]) * int(x.shape[1]))
+        return call_kernel("merge_rows", [x, order], shape, "float32")
+
+
+class CpuPoolRows(Module):
+    """Means of rows."""
+
+    def __init__(self, _: PoolRows) -> None:
+        super().__init__()
+
+    def forward(self, x: nn.Tensor, order: nn.Tensor) -> nn.Tensor:
+        return call_kernel("pool_rows", [x, order], (order.shape[0], x.shape[1]), "float32")
+
+
+class CpuWeighRows(Module):
+    """Weighted sums of consecutive rows."""
+
+    def __init__(self, _: WeighRows) -> None:
+        super().__init__()
+
+    def forward(self, x: nn.Tensor, weights: nn.Tensor) -> nn.Tensor:
+        shape = (weights.shape[0], x.shape[1])
+        return call_kernel("weigh_rows", [x, weights], shape, "float32")
 
 
 class CpuPickRows(Module):

@@ -6,6 +6,7 @@
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -69,15 +70,32 @@ void CallAttention(TensorView qkv, TensorView lengths, ffi::Shape heads, double 
                args.Data<float>(out, "out"));
 }
 
-/*! \param rope Inverse frequencies, already scaled, then the factor on cosines and sines. */
-void CallRotaryAttention(TensorView qkv, TensorView lengths, TensorView positions, TensorView rope,
-                         ffi::Shape heads, double scale, double soft_cap, TensorView out) {
-  const TensorArguments args("aiomlc.cpu.packed_rotary_attention");
+/*! \brief The axis of the position that each frequency multiplies. */
+std::vector<uint8_t> AxesOf(const TensorArguments& args, const TensorView& axes, int64_t count) {
+  args.RequireShape(axes, "axes", {count});
+  const int32_t* data = args.Data<int32_t>(axes, "axes");
+  args.Require(std::all_of(data, data + count, [](int32_t axis) { return axis >= 0 && axis < 3; }),
+               "axes must be in [0, 3)");
+  return {data, data + count};
+}
+
+/*!
+ * \param positions [rows]; with axes, [3, rows].
+ * \param rope Inverse frequencies, already scaled, then the factor on cosines and sines.
+ * \param axes Null if a position has one number.
+ */
+void AttendRotated(const TensorArguments& args, const TensorView& qkv, const TensorView& lengths,
+                   const TensorView& positions, const TensorView& rope, const TensorView* axes,
+                   const ffi::Shape& heads, double scale, double soft_cap, const TensorView& out) {
   const PackedAttentionShape shape = ShapeOf(args, qkv, heads, scale, soft_cap);
   const int64_t rows = qkv.size(0);
   const int64_t queries = shape.heads.num_query_heads * shape.heads.head_dim;
   const int64_t keys = shape.heads.num_kv_heads * shape.heads.head_dim;
-  args.RequireShape(positions, "positions", {rows});
+  if (axes == nullptr) {
+    args.RequireShape(positions, "positions", {rows});
+  } else {
+    args.RequireShape(positions, "positions", {3, rows});
+  }
   args.RequireShape(rope, "rope", {kAny});
   args.RequireShape(out, "out", {rows, queries});
   RotaryCall call;
@@ -98,10 +116,88 @@ void CallRotaryAttention(TensorView qkv, TensorView lengths, TensorView position
   call.q = split.data();
   call.k = key_rows;
   call.v = key_rows + rows * keys;
+  std::vector<uint8_t> pair_axes;
+  if (axes != nullptr) {
+    pair_axes = AxesOf(args, *axes, call.num_frequencies);
+    call.axes = pair_axes.data();
+  }
   SplitRotary(ThreadPool::Current(), call);
   const PackedInputs inputs{split.data(), key_rows, key_rows + rows * keys, queries, keys};
   AttendPacked(ThreadPool::Current(), shape, LengthsOf(args, lengths, rows), inputs,
                args.Data<float>(out, "out"));
+}
+
+void CallRotaryAttention(TensorView qkv, TensorView lengths, TensorView positions, TensorView rope,
+                         ffi::Shape heads, double scale, double soft_cap, TensorView out) {
+  AttendRotated(TensorArguments("aiomlc.cpu.packed_rotary_attention"), qkv, lengths, positions,
+                rope, nullptr, heads, scale, soft_cap, out);
+}
+
+/*! \param axes int32[frequencies], of positions in time, height and width. */
+void CallAxialAttention(TensorView qkv, TensorView lengths, TensorView positions, TensorView rope,
+                        TensorView axes, ffi::Shape heads, double scale, double soft_cap,
+                        TensorView out) {
+  AttendRotated(TensorArguments("aiomlc.cpu.packed_axial_attention"), qkv, lengths, positions, rope,
+                &axes, heads, scale, soft_cap, out);
+}
+
+/*! \return int32[rows, count], indices of rows of `x`. */
+const int32_t* OrderOf(const TensorArguments& args, const TensorView& order, const TensorView& x) {
+  args.RequireShape(x, "x", {kAny, kAny});
+  args.RequireShape(order, "order", {kAny, kAny});
+  const int32_t* ids = args.Data<int32_t>(order, "order");
+  for (int64_t i = 0; i < order.size(0) * order.size(1); ++i) {
+    args.Require(ids[i] >= 0 && ids[i] < x.size(0), "order must be in [0, ", x.size(0), "), got ",
+                 ids[i]);
+  }
+  return ids;
+}
+
+/*! \brief Copy out[i] = the rows x[order[i, 0]], x[order[i, 1]], ..., one after the other. */
+void CallMergeRows(TensorView x, TensorView order, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.merge_rows");
+  const int32_t* ids = OrderOf(args, order, x);
+  args.RequireShape(out, "out", {order.size(0), order.size(1) * x.size(1)});
+  GatherRows(args.Data<float>(x, "x"), ids, order.size(0) * order.size(1), x.size(1),
+             args.Data<float>(out, "out"));
+}
+
+/*! \brief Compute out[i] = the mean of the rows x[order[i, k]] over all k. */
+void CallPoolRows(TensorView x, TensorView order, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.pool_rows");
+  const int32_t* ids = OrderOf(args, order, x);
+  const int64_t size = x.size(1), count = order.size(1);
+  args.Require(count > 0, "order must have columns");
+  args.RequireShape(out, "out", {order.size(0), size});
+  const float* rows = args.Data<float>(x, "x");
+  auto* target = args.Data<float>(out, "out");
+  for (int64_t i = 0; i < order.size(0); ++i, ids += count, target += size) {
+    std::copy_n(rows + ids[0] * size, size, target);
+    for (int64_t k = 1; k < count; ++k) {
+      const float* row = rows + ids[k] * size;
+      for (int64_t c = 0; c < size; ++c) target[c] += row[c];
+    }
+    for (int64_t c = 0; c < size; ++c) target[c] /= static_cast<float>(count);
+  }
+}
+
+/*! \brief Compute out[i] = the sum of weights[i, k] * x[i, k] over all k. */
+void CallWeighRows(TensorView x, TensorView weights, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.weigh_rows");
+  args.RequireShape(x, "x", {kAny, kAny});
+  args.RequireShape(weights, "weights", {kAny, kAny});
+  const int64_t size = x.size(1), count = weights.size(1);
+  args.RequireShape(x, "x", {weights.size(0) * count, size});
+  args.RequireShape(out, "out", {weights.size(0), size});
+  const float* row = args.Data<float>(x, "x");
+  const float* weight = args.Data<float>(weights, "weights");
+  auto* target = args.Data<float>(out, "out");
+  for (int64_t i = 0; i < weights.size(0); ++i, target += size) {
+    std::fill_n(target, size, 0.0f);
+    for (int64_t k = 0; k < count; ++k, ++weight, row += size) {
+      for (int64_t c = 0; c < size; ++c) target[c] += *weight * row[c];
+    }
+  }
 }
 
 /*! \brief Copy the first row of each sequence, or the last one. */
@@ -148,6 +244,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("aiomlc.cpu.packed_attention", CallAttention)
       .def("aiomlc.cpu.packed_rotary_attention", CallRotaryAttention)
+      .def("aiomlc.cpu.packed_axial_attention", CallAxialAttention)
+      .def("aiomlc.cpu.merge_rows", CallMergeRows)
+      .def("aiomlc.cpu.pool_rows", CallPoolRows)
+      .def("aiomlc.cpu.weigh_rows", CallWeighRows)
       .def("aiomlc.cpu.mean_rows", CallMeanRows);
 }
 
