@@ -80,18 +80,8 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "clip_vision_model": _CLIP,
         "siglip_vision_model": _SIGLIP,
-        "idefics3_vision": {
-            **_SIGLIP,
-            "hidden_size": 1152,
-            "num_attention_heads": 16,
-            "patch_size": 32,
-        },
-        "smolvlm_vision": {
-            **_SIGLIP,
-            "hidden_size": 1152,
-            "num_attention_heads": 16,
-            "patch_size": 32,
-        },
+        "idefics3_vision": _IDEFICS3,
+        "smolvlm_vision": _IDEFICS3,
         "internvl_vision": {
             "hidden_size": 1024,
             "intermediate_size": 4096,

@@ -1,0 +1,157 @@
+"""Models that read images compute the same as transformers: pixels, towers, prompts and answers."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from anyio import create_task_group
+from numpy.typing import NDArray
+
+from aiomlc.config import EngineConfig
+from aiomlc.runtime.engine.engine_client import EngineClient
+from aiomlc.runtime.engine.prompt import Prompt
+from aiomlc.runtime.images.image_data import ImageData
+from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.runtime.loading.open_decoder import load_model
+from aiomlc.runtime.vision.tower_model import TowerModel
+from aiomlc.sampling_params import SequenceOptions
+from tests.model.make_vision_reference import STEPS, reference_prompts
+from tests.model.tiny_vision import (
+    CONFIGS,
+    IMAGES,
+    PLACEHOLDERS,
+    PROMPTS,
+    VisionPrompt,
+    write_vision_model,
+)
+
+pytest.importorskip("PIL", reason="requires Pillow, of the extra vision")
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+TOLERANCE = 2e-4
+Directory = Callable[[str], Path]
+Arrays = dict[str, NDArray[np.float32]]
+
+
+@pytest.fixture(scope="session")
+def vision_directory(model_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Directory:
+    """Return a function that writes a model that reads images, and returns its directory."""
+    root = tmp_path_factory.mktemp("tiny_vision")
+    return cache(lambda name: write_vision_model(root / name, name))
+
+
+@cache
+def stored(name: str) -> Arrays:
+    with np.load(REFERENCE / f"vision_{name}.npz") as file:
+        return dict(file)
+
+
+@dataclass
+class Answer:
+    tokens: list[int]
+    logprobs: list[dict[int, float]]
+    cached: int
+
+
+@dataclass
+class Session:
+    """An open model and its engine."""
+
+    model: LoadedModel
+    client: EngineClient
+
+    @property
+    def vision(self) -> TowerModel:
+        assert isinstance(self.model.vision, TowerModel)
+        return self.model.vision
+
+    async def prompt(self, name: str, prompt: VisionPrompt) -> Prompt:
+        async def encode(text: str) -> list[int]:
+            return self.model.tokenizer.encode(text)
+
+        text = prompt.text.format(*[PLACEHOLDERS[name]] * len(prompt.images))
+        images = [ImageData(IMAGES[image]) for image in prompt.images]
+        return await self.vision.prompt(text, images, encode)
+
+    async def answer(self, prompt: Prompt, number: int) -> Answer:
+        options = SequenceOptions(max_tokens=STEPS, temperature=0.0, top_logprobs=10)
+        answer = Answer([], [], 0)
+        async with self.client.open_stream(prompt, options, f"request-{number}") as deltas:
+            async for delta in deltas:
+                answer.tokens += delta.token_ids
+                answer.logprobs += [dict(entry.top) for entry in delta.logprobs]
+                answer.cached = max(answer.cached, delta.cached_tokens or 0)
+        return answer
+
+    async def answers(self, name: str, prompts: Sequence[VisionPrompt]) -> list[Answer]:
+        """Return the answers of requests that run at the same time."""
+        results: dict[int, Answer] = {}
+
+        async def run(index: int, prompt: VisionPrompt) -> None:
+            results[index] = await self.answer(await self.prompt(name, prompt), index)
+
+        async with create_task_group() as tasks:
+            for index, prompt in enumerate(prompts):
+                tasks.start_soon(run, index, prompt)
+        return [results[index] for index in range(len(prompts))]
+
+
+@asynccontextmanager
+async def open_session(directory: Path, **config: object) -> AsyncIterator[Session]:
+    settings = EngineConfig(
+        quantization="q0f32",
+        num_threads=2,
+        kv_cache_dtype="float32",
+        **config,  # type: ignore[arg-type]
+    )
+    model = await load_model(
+        directory, device="auto", mode="local", engine_config=settings, on_progress=None
+    )
+    async with EngineClient(model.core) as client:
+        yield Session(model, client)
+
+
+def check(name: str, answers: Sequence[Answer]) -> None:
+    for index, answer in enumerate(answers):
+        assert answer.tokens == stored(name)[f"tokens{index}"].tolist()
+        rows = stored(name)[f"logprobs{index}"]
+        for row, top in zip(rows, answer.logprobs, strict=True):
+            assert max(abs(row[token] - value) for token, value in top.items()) <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+async def test_pixels_rows_and_answers_equal_transformers(
+    vision_directory: Directory, name: str
+) -> None:
+    expected = stored(name)
+    async with open_session(vision_directory(name)) as session:
+        for number, pixels in enumerate(IMAGES):
+            processed = session.vision.processor.process(ImageData(pixels))
+            patches = processed.inputs["patches"][processed.inputs["flags"][:, 1] == 1]
+            digest = hashlib.sha256(np.ascontiguousarray(patches).tobytes()).digest()
+            assert digest == expected[f"pixels{number}"].tobytes()
+        for index, prompt in enumerate(PROMPTS):
+            actual = await session.prompt(name, prompt)
+            assert actual.token_ids.tolist() == expected[f"ids{index}"].tolist()
+            if prompt.images:
+                rows = np.concatenate([piece.rows for piece in actual.pieces])
+                scale = np.abs(expected[f"rows{index}"]).max()
+                assert np.abs(rows - expected[f"rows{index}"]).max() <= 1e-5 * scale
+        check(name, await session.answers(name, PROMPTS))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_stored_references_are_those_of_transformers(name: str) -> None:
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed")
+
+    for key, values in reference_prompts(name).items():
+        np.testing.assert_allclose(values, stored(name)[key], atol=1e-5)
