@@ -64,6 +64,8 @@ _OUTER: dict[str, dict[str, Any]] = {
         "global_image_token": "<global-img>",
         "image_seq_len": 4,
     },
+    "pixtral": {"class": "", "block": 7},
+    "mistral3": {"class": "", "block": 14},
     "internvl": {
         "class": "internvl.processing_internvl.InternVLProcessor",
         "start_image_token": "<img>",
@@ -74,6 +76,7 @@ _OUTER: dict[str, dict[str, Any]] = {
 _IMAGE_MODULES = {
     "LlavaImageProcessor": "llava.image_processing_pil_llava",
     "LlavaNextImageProcessor": "llava_next.image_processing_pil_llava_next",
+    "PixtralImageProcessor": "pixtral.image_processing_pil_pixtral",
     "SiglipImageProcessor": "siglip.image_processing_pil_siglip",
     "Idefics3ImageProcessor": "idefics3.image_processing_pil_idefics3",
     "SmolVLMImageProcessor": "smolvlm.image_processing_pil_smolvlm",
@@ -100,6 +103,9 @@ def _process(name: str, image: int) -> tuple[dict[str, Any], str]:
         more["crop_to_patches"] = True
     inputs = dict(processor(Image.fromarray(IMAGES[image]), return_tensors="pt", **more))
     outer = dict(_OUTER[name])
+    if "block" in outer:
+        return inputs, _pixtral_text(inputs, outer["block"])
+
     whole = _load(outer.pop("class"))
     fields = SimpleNamespace(**outer, image_token=PLACEHOLDERS[name], image_processor=processor)
     for method in ("_get_number_of_features", "_get_unpadded_features"):
@@ -129,6 +135,12 @@ def _is_unused(name: str, key: str) -> bool:
     last = CONFIGS[name]["vision_config"]["num_hidden_layers"] - 1
     is_skipped = CONFIGS[name]["vision_feature_layer"] == -2
     return "post_layernorm" in key or (is_skipped and f"layers.{last}." in key)
+
+
+def _pixtral_text(inputs: dict[str, Any], block: int) -> str:
+    """Return the text of `PixtralProcessor`, which cannot be imported without torchvision."""
+    height, width = (int(side) // block for side in inputs["image_sizes"][0])
+    return "[IMG_BREAK]".join(["[IMG]" * width] * height) + "[IMG_END]"
 
 
 def reference_prompts(name: str) -> dict[str, np.ndarray[Any, Any]]:

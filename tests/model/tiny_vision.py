@@ -49,6 +49,13 @@ _TOWER: dict[str, Any] = {
     "num_channels": 3,
 }
 _CLIP = _TOWER | {"model_type": "clip_vision_model", "hidden_act": "quick_gelu"}
+_PIXTRAL = _TOWER | {
+    "model_type": "pixtral",
+    "patch_size": 7,
+    "image_size": 84,
+    "hidden_act": "gelu",
+    "rope_parameters": {"rope_type": "axial", "rope_theta": 10000.0},
+}
 _TILES = _TOWER | {"image_size": 28, "patch_size": 7}
 _SPECIALS = (
     "<image>",
@@ -126,6 +133,28 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": _TEXT,
         "vision_config": _TILES | {"model_type": "smolvlm_vision"},
     },
+    "pixtral": {
+        "model_type": "llava",
+        "architectures": ["LlavaForConditionalGeneration"],
+        "image_token_index": _token("[IMG]"),
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "full",
+        "projector_hidden_act": "gelu",
+        "text_config": _TEXT | {"model_type": "mistral", "sliding_window": None},
+        "vision_config": _PIXTRAL | {"hidden_act": "silu"},
+    },
+    "mistral3": {
+        "model_type": "mistral3",
+        "architectures": ["Mistral3ForConditionalGeneration"],
+        "image_token_index": _token("[IMG]"),
+        "vision_feature_layer": -1,
+        "spatial_merge_size": 2,
+        "multimodal_projector_bias": False,
+        "projector_hidden_act": "gelu",
+        "tie_word_embeddings": False,
+        "text_config": _TEXT | {"model_type": "mistral", "sliding_window": None},
+        "vision_config": _PIXTRAL,
+    },
     "internvl": {
         "model_type": "internvl",
         "architectures": ["InternVLForConditionalGeneration"],
@@ -175,6 +204,16 @@ PROCESSORS: dict[str, dict[str, Any]] = {
         "size": {"longest_edge": 56},
         "max_image_size": {"longest_edge": 28},
     },
+    "pixtral": {
+        "image_processor_type": "PixtralImageProcessor",
+        "size": {"longest_edge": 70},
+        "patch_size": {"height": 7, "width": 7},
+    },
+    "mistral3": {
+        "image_processor_type": "PixtralImageProcessor",
+        "size": {"longest_edge": 84},
+        "patch_size": {"height": 14, "width": 14},
+    },
     "internvl": {
         "image_processor_type": "GotOcr2ImageProcessor",
         "size": {"height": 28, "width": 28},
@@ -184,7 +223,11 @@ PROCESSORS: dict[str, dict[str, Any]] = {
         "image_std": [0.229, 0.224, 0.225],
     },
 }
-PLACEHOLDERS = dict.fromkeys(CONFIGS, "<image>") | {"internvl": "<IMG_CONTEXT>"}
+PLACEHOLDERS = dict.fromkeys(CONFIGS, "<image>") | {
+    "internvl": "<IMG_CONTEXT>",
+    "mistral3": "[IMG]",
+    "pixtral": "[IMG]",
+}
 
 
 def _image(seed: int, height: int, width: int) -> NDArray[np.uint8]:
@@ -227,7 +270,7 @@ def vision_weights(directory: Path) -> Weights:
     assert description.vision is not None
     kind = description.vision.model_type
     names = _IDEFICS3_NAMES if kind in ("idefics3", "smolvlm") else _HUB_NAMES
-    if kind in ("llava", "llava_next"):
+    if kind in ("llava", "llava_next") and not description.vision.rope_theta:
         names = names | {"vision_tower.": "vision_tower.vision_model."}
     random = np.random.Generator(np.random.PCG64(7))
     weights: Weights = {}

@@ -18,9 +18,10 @@ DEFAULT_THETA = 10000.0
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
     """The base frequency and its scaling: `default`, `linear`, `llama3`, `yarn`, `longrope`,
-    `proportional` or `axial`.
+    `proportional`, `axial` or `alternating`.
 
-    With `axial`, of vision towers, both axes have the frequencies of half a head.
+    With `axial`, of vision towers, both axes have the frequencies of half a head. With
+    `alternating`, the frequencies of a whole head belong to one axis and the other in turn.
 
     With `proportional`, the frequencies are those of a whole head, of which only the first ones are
     rotated; pairs are half a head apart.
@@ -73,6 +74,10 @@ class RopeConfig:
         if self.rope_type == "axial":
             side = head_dim // 2
             return tuple(self.theta ** (-i / side) for i in range(0, side, 2)) * 2
+
+        if self.rope_type == "alternating":
+            plain = tuple(self.theta ** (-i / head_dim) for i in range(0, head_dim, 2))
+            return plain[::2] + plain[1::2]
 
         if self.rope_type == "proportional":
             pairs = range(0, size // 2 * 2, 2)

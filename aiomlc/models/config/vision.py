@@ -133,6 +133,9 @@ class VisionConfig:
     has_class_token: bool = False  #: Whether each input begins with a learned token.
     drops_class_token: bool = True  #: Whether its output embeds nothing.
     num_positions: int = 0  #: Rows of the table of positions; 0 if there is none.
+    #: Whether the frequencies of a head alternate between the axes; by default, each axis has
+    #: those of half a head.
+    rope_alternates: bool = False
     rope_theta: float = 0.0  #: Of two-dimensional RoPE; 0 if there is none.
     pre_norm: bool = False  #: Whether the embeddings of patches are normed.
     post_norm: bool = False  #: Whether the outputs of the last layer are.
@@ -160,7 +163,8 @@ class VisionConfig:
             return None
 
         pairs = len(range(0, self.head_dim // 2, 2))
-        return RopeConfig(rope_type="axial", theta=self.rope_theta, sections=(0, pairs, pairs))
+        kind = "alternating" if self.rope_alternates else "axial"
+        return RopeConfig(rope_type=kind, theta=self.rope_theta, sections=(0, pairs, pairs))
 
     @property
     def num_merged(self) -> int:

@@ -1,4 +1,4 @@
-"""LLaVA: CLIP's tower and an MLP before a plain decoder."""
+"""LLaVA and Pixtral: a tower of CLIP, SigLIP or Pixtral, and an MLP before a plain decoder."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ def parse_vision(fields: Fields) -> VisionConfig:
         ModelLoadError: If a field is missing or has a value that is not supported.
     """
     tower = parse_tower(fields)
+    if "rope_theta" in tower.settings and drops_class_token(fields):
+        raise fields.error("vision_feature_select_strategy", 'must be "full" for this tower')
+
     hidden = text_fields(fields).integer("hidden_size")
     return VisionConfig(
         model_type="llava",

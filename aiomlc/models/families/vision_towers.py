@@ -70,6 +70,20 @@ _SIGLIP: Final = {
     "hidden_act": "gelu_pytorch_tanh",
     "layer_norm_eps": 1e-6,
 }
+_GATED: Mapping[str, Activation] = MappingProxyType({"gelu": "gelu", "silu": "silu"})
+_PIXTRAL_EPS: Final = 1e-5
+_PIXTRAL_THETA: Final = 10_000.0
+_PIXTRAL_NAMES: Final = TowerNames(
+    patch="vision_tower.patch_conv",
+    pre_norm="vision_tower.ln_pre",
+    layers="vision_tower.transformer.layers",
+    attention_norm="attention_norm",
+    qkv=("attention.q_proj", "attention.k_proj", "attention.v_proj"),
+    output="attention.o_proj",
+    mlp_norm="ffn_norm",
+    up=("feed_forward.gate_proj", "feed_forward.up_proj"),
+    down="feed_forward.down_proj",
+)
 _IDEFICS3: Final = {
     **_SIGLIP,
     "hidden_size": 1152,
@@ -82,6 +96,15 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "siglip_vision_model": _SIGLIP,
         "idefics3_vision": _IDEFICS3,
         "smolvlm_vision": _IDEFICS3,
+        "pixtral": {
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "image_size": 1024,
+            "patch_size": 16,
+            "hidden_act": "gelu",
+        },
         "internvl_vision": {
             "hidden_size": 1024,
             "intermediate_size": 4096,
@@ -138,7 +161,40 @@ def parse_tower(fields: Fields, default: str = "clip_vision_model") -> Tower:
     if kind not in _DEFAULTS:
         raise vision.error("model_type", f"is {quote(kind)}: this tower is not supported")
 
-    return _parse(vision.with_defaults(**_DEFAULTS[kind]), kind)
+    vision = vision.with_defaults(**_DEFAULTS[kind])
+    return _parse_pixtral(vision) if kind == "pixtral" else _parse(vision, kind)
+
+
+def _parse_pixtral(vision: Fields) -> Tower:
+    hidden, heads = vision.integer("hidden_size"), vision.integer("num_attention_heads")
+    if hidden % (4 * heads):
+        problem = f"must divide hidden_size / 4 ({hidden / 4}), got {heads}"
+        raise vision.error("num_attention_heads", problem)
+
+    size, patch = image_size(vision, "image_size"), image_size(vision, "patch_size")
+    rope = vision.nested("rope_parameters")
+    settings = {
+        "image_size": size,
+        "patch_size": patch,
+        "patch_inputs": vision.integer("num_channels", 3) * patch * patch,
+        "patch_bias": False,
+        "hidden_size": hidden,
+        "intermediate_size": vision.integer("intermediate_size"),
+        "num_heads": heads,
+        "head_dim": hidden // heads,
+        "activation": _GATED[vision.choice("hidden_act", tuple(_GATED))],
+        "gated": True,
+        "norm_kind": "rms",
+        "norm_eps": _PIXTRAL_EPS,
+        "rope_theta": rope.number("rope_theta", vision.number("rope_theta", _PIXTRAL_THETA)),
+        "rope_alternates": True,
+        "pre_norm": True,
+        "qkv_bias": False,
+        "output_bias": False,
+        "mlp_bias": False,
+        "names": _PIXTRAL_NAMES,
+    }
+    return Tower(settings, hidden, vision.integer("num_hidden_layers"), size, patch)
 
 
 def _parse(vision: Fields, kind: str) -> Tower:

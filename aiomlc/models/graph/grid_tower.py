@@ -49,6 +49,8 @@ class GridTower(VisionTower):
         x = self.patch_embed(patches)
         if self.position_embed is not None:
             x = self.sum(x, self.weigh(self.position_embed(table_ids), table_weights))
+        if self.pre_norm is not None:
+            x = self.pre_norm(x)
         images = PackedTokens(positions, lengths)
         windows = PackedTokens(positions, window_lengths)
         added: list[nn.Tensor] = []

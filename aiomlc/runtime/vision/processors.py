@@ -16,6 +16,7 @@ from aiomlc.runtime.vision.crop_processor import CropProcessor
 from aiomlc.runtime.vision.grid_processor import GridProcessor
 from aiomlc.runtime.vision.image_processor import ImageProcessor
 from aiomlc.runtime.vision.pan_and_scan_processor import PanAndScan, PanAndScanProcessor
+from aiomlc.runtime.vision.pixtral_processor import PixtralProcessor
 from aiomlc.runtime.vision.processor_fields import ProcessorFields
 from aiomlc.runtime.vision.tile_processor import InternVLProcessor, SplitProcessor
 
@@ -37,7 +38,32 @@ def read_processor(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
     return _PROCESSORS[config.model_type](files, config)
 
 
+def _pixtral(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
+    fields = ProcessorFields(
+        files,
+        image_mean=_CLIP_MEAN,
+        image_std=_CLIP_STD,
+        resample=_BICUBIC,
+        size={"longest_edge": 1024},
+    )
+    outer = fields.outer
+    return PixtralProcessor(
+        image_token=outer.string("image_token", "[IMG]"),
+        placeholder=outer.string("image_token", "[IMG]"),
+        break_token=outer.string("image_break_token", "[IMG_BREAK]"),
+        end_token=outer.string("image_end_token", "[IMG_END]"),
+        scale=fields.scale(),
+        resample=fields.resample(),
+        patch_size=config.patch_size,
+        merge=config.merge,
+        longest_edge=fields.edge("size", "longest_edge") or fields.square("size"),
+    )
+
+
 def _llava(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
+    if config.rope_theta:
+        return _pixtral(files, config)
+
     fields = ProcessorFields(
         files,
         image_mean=_CLIP_MEAN,
@@ -184,6 +210,7 @@ _PROCESSORS: Mapping[str, Callable[[ConfigFiles, VisionConfig], ImageProcessor]]
         "internvl": _internvl,
         "llava": _llava,
         "llava_next": _llava_next,
+        "mistral3": _pixtral,
         "smolvlm": _idefics3,
         **dict.fromkeys(("qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl"), _qwen),
     }

@@ -135,7 +135,9 @@ async def test_pixels_rows_and_answers_equal_transformers(
     async with open_session(vision_directory(name)) as session:
         for number, pixels in enumerate(IMAGES):
             processed = session.vision.processor.process(ImageData(pixels))
-            patches = processed.inputs["patches"][processed.inputs["flags"][:, 1] == 1]
+            patches = processed.inputs["patches"]
+            if "flags" in processed.inputs:  # The tokens without pixels have others.
+                patches = patches[processed.inputs["flags"][:, 1] == 1]
             digest = hashlib.sha256(np.ascontiguousarray(patches).tobytes()).digest()
             assert digest == expected[f"pixels{number}"].tobytes()
         for index, prompt in enumerate(PROMPTS):
