@@ -67,7 +67,7 @@ def _decoder_graph(
     compiler = backend.graph_compiler()
     decoder = Decoder(config, cache.compute_dtype, compiler.create_cache(config, cache))
     decoder = compiler.lower_decoder(decoder, quantization, cache)
-    module, named, _ = decoder.export_tvm(_functions(config.embedded_size), allow_extern=True)
+    module, named, _ = decoder.export_tvm(_functions(config), allow_extern=True)
     return module, library_metadata(job, config, quantization, [name for name, _ in named])
 
 
@@ -110,11 +110,20 @@ def library_metadata(
     }
 
 
-def _functions(embedded: int) -> dict[str, dict[str, Any]]:
+def _functions(config: DecoderConfig) -> dict[str, dict[str, Any]]:
+    embedded = config.embedded_size
     packed = {"param_mode": "packed", "effect_mode": "none"}
     no_params = {"param_mode": "none", "effect_mode": "none"}
     cache = nn.spec.Object(object_type=nn.Object)
+    layers = {
+        "embed_layers": {
+            "x": nn.spec.Tensor(["n", config.hidden_size], "float32"),
+            "ids": nn.spec.Tensor(["n"], "int32"),
+            "$": packed,
+        }
+    }
     return {
+        **(layers if config.per_layer_embedding else {}),
         "embed": {"ids": nn.spec.Tensor(["n"], "int32"), "$": packed},
         "batch_prefill": {
             "x": nn.spec.Tensor([1, "n", embedded], "float32"),

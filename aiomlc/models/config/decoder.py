@@ -211,9 +211,8 @@ class DecoderConfig:
 
     @property
     def embedded_row_size(self) -> int:
-        """The numbers of a row of an embedded piece; 0 if the decoder takes none."""
-        takes_pieces = self.per_layer_embedding is None
-        return self.hidden_size * (1 + self.num_piece_layers) if takes_pieces else 0
+        """The numbers of a row of an embedded piece."""
+        return self.hidden_size * (1 + self.num_piece_layers)
 
     @property
     def needs_whole_pieces(self) -> bool:

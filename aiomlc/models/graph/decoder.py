@@ -57,12 +57,15 @@ class Decoder(Module):
         self.logit_scale: Scale | None = build_scale(config.logit_scale)
 
     def embed(self, ids: nn.Tensor) -> nn.Tensor:
-        """Return the scaled embeddings `[n, size]` of token ids int32 `[n]`.
-
-        The size is `DecoderConfig.embedded_size`.
-        """
+        """Return the scaled embeddings `[n, hidden]` of token ids int32 `[n]`."""
         x = self.model.embed_tokens(ids)
-        x = x if self.embedding_scale is None else self.embedding_scale(x)
+        return x if self.embedding_scale is None else self.embedding_scale(x)
+
+    def embed_layers(self, x: nn.Tensor, ids: nn.Tensor) -> nn.Tensor:
+        """Return embeddings `[n, hidden]`, followed by those of the tokens for each layer.
+
+        Only a library of a model with `DecoderConfig.per_layer_embedding` has this function.
+        """
         return self.model.with_layer_embeddings(x, ids)
 
     def batch_prefill(
@@ -71,7 +74,7 @@ class Decoder(Module):
         """Return the logits `[1, b, vocab]` of `b` of the `n` rows.
 
         Args:
-            x: Embeddings `[1, n, size]`, as `embed` returns them.
+            x: Embeddings `[1, n, size]`, of `DecoderConfig.embedded_size`.
             logit_positions: Rows whose logits are returned, int32 `[b]`.
             kv: The KV cache.
         """
@@ -162,11 +165,8 @@ class DecoderLayers(Module):
         self.slice: SliceColumns = SliceColumns()
 
     def with_layer_embeddings(self, x: nn.Tensor, ids: nn.Tensor) -> nn.Tensor:
-        """Return the embeddings `x` `[n, hidden]`, followed by those for each layer if there are
-        any."""
-        if self.per_layer is None:
-            return x
-
+        """Return the embeddings `x` `[n, hidden]`, followed by those for each layer."""
+        assert self.per_layer is not None
         own = self.own_scale(self.embed_tokens_per_layer(self.known_ids(ids)))
         n, size = own.shape
         projected = self.projection_scale(self.per_layer_model_projection(x))

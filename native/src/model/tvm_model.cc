@@ -14,12 +14,20 @@ namespace aiomlc {
 
 namespace ffi = tvm::ffi;
 
+namespace {
+
+/*! \brief The token of Gemma whose embeddings for each layer embedded rows have. */
+constexpr int32_t kPaddingToken = 0;
+
+}  // namespace
+
 TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, ModelShape shape,
                    int num_threads)
     : shape_(std::move(shape)),
       pool_(num_threads),
       params_(std::move(params)),
       vm_(StartVirtualMachine(library)),
+      embed_layers_(vm_->GetFunction("embed_layers")),
       embed_(RequireFunction(vm_, "embed")),
       prefill_(RequireFunction(vm_, "batch_prefill")),
       decode_(RequireFunction(vm_, "batch_decode")),
@@ -44,7 +52,12 @@ ffi::Tensor TvmModel::Embed(const ForwardInput& input) const {
                   rows + static_cast<size_t>(embedded.begin + i) * width);
     }
   }
-  return hidden;
+  if (!embed_layers_.has_value()) return hidden;
+  std::vector<int32_t> ids = input.token_ids;
+  for (const EmbeddedRows& embedded : input.embedded) {
+    std::fill_n(ids.begin() + embedded.begin, embedded.count, kPaddingToken);
+  }
+  return (*embed_layers_)(hidden, HostTensor(ids), params_).cast<ffi::Tensor>();
 }
 
 ForwardOutput TvmModel::Forward(const ForwardInput& input) {
@@ -66,7 +79,7 @@ ForwardOutput TvmModel::Forward(const ForwardInput& input) {
       piece_rows_.push_back({embedded.begin, embedded.count, embedded.data});
     }
     pieces.pieces = piece_rows_;
-    pieces.num_parts = shape_.embedded_row_size / width;
+    pieces.num_parts = std::max<int64_t>(1, shape_.embedded_row_size / width);
     if (!input.rope_positions.empty()) pieces.rope_positions = input.rope_positions.data();
     pieces.rope_axes = shape_.rope_axes;
     pieces_scope.emplace(pieces);

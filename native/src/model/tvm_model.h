@@ -66,6 +66,8 @@ class TvmModel final : public Model {
   HugePages huge_pages_;
   tvm::ffi::Array<tvm::ffi::Tensor> params_;
   tvm::ffi::Module vm_;
+  /*! \brief Adds embeddings for each layer; null if the model has none. */
+  tvm::ffi::Optional<tvm::ffi::Function> embed_layers_;
   tvm::ffi::Function embed_, prefill_, decode_, reshape_;
   std::unique_ptr<ModelState> state_;
   /*! \brief Of the recurrent layers; null if there is none. */
