@@ -151,9 +151,10 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
 )
 
 #: Model types that read images, and the readers of their towers' configs.
-VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig]] = MappingProxyType(
+VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig | None]] = MappingProxyType(
     {
         "gemma3": gemma3.parse_vision,
+        "gemma4": gemma4.parse_vision,
         "idefics3": idefics3.parse_vision,
         "internvl": internvl.parse_vision,
         "llava": llava.parse_vision,

@@ -52,8 +52,12 @@ def _inputs(model: Any, piece_model: PieceModel, prompt: PiecePrompt, ids: list[
         if len(parts) > 1:
             inputs |= {"visual_pos_masks": is_image, "deepstack_visual_embeds": parts[1:]}
     inputs["inputs_embeds"] = embedded
+    if piece_model.model_type:  # Its layers have embeddings of tokens, those of padding in images.
+        per_layer = model.model.language_model.get_per_layer_inputs
+        return inputs | {"per_layer_inputs": per_layer(torch.where(is_image, 0, tokens), embedded)}
+
     if not piece_model.has_grids:
-        return inputs | {"token_type_ids": is_image.long()}
+        return inputs | {piece_model.types_field: is_image.long()}
 
     if prompt.images:
         # The merge of 2 x 2 patches belongs to the tower.
@@ -74,7 +78,8 @@ def _logprobs(
 
     ids = list(prompt.token_ids)
     rows = []
-    decoder = model.model.language_model if piece_model.has_grids else model.model
+    is_marked = not piece_model.has_grids and piece_model.types_field
+    decoder = model.model if is_marked else model.model.language_model
     with torch.inference_mode():
         for _ in range(STEPS):
             hidden = decoder(**_inputs(model, piece_model, prompt, ids), use_cache=False)[0]

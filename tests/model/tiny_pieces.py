@@ -14,7 +14,7 @@ __all__ = (
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,20 @@ class PieceModel:
     prefix: str  #: Replaces `model.` in the names of tensors.
     num_parts: int = 1  #: Embeddings, and rows that layers add.
     vision: Mapping[str, Any] | None = None
+    others: Mapping[str, Any] = field(default_factory=dict)  #: Further fields of the config.
     has_grids: bool = True
+    #: Transformers' name of the argument that marks images; empty for a causal mask.
+    types_field: str = "token_type_ids"
+    model_type: str = ""  #: Empty if it is the name.
 
     def config(self, name: str) -> dict[str, Any]:
         """Return the config in Hugging Face's format."""
-        text = TINY_CONFIGS[self.text] | self.changes | {"model_type": f"{name}_text"}
+        model_type = self.model_type or name
+        text = TINY_CONFIGS[self.text] | self.changes | {"model_type": f"{model_type}_text"}
         tied = text["tie_word_embeddings"]
         ids = {"image_token_id": IMAGE_TOKEN, "tie_word_embeddings": tied}
         others = {} if self.vision is None else {"vision_config": dict(self.vision)}
-        return {"model_type": name, "text_config": text, **ids, **others}
+        return {"model_type": model_type, "text_config": text, **ids, **others, **self.others}
 
     def weights(self) -> Weights:
         """Return the decoder's tensors under the names of a directory."""
@@ -81,6 +86,23 @@ MODELS: Mapping[str, PieceModel] = {
         "model.language_model.",
         num_parts=3,
         vision={"deepstack_visual_indexes": [0, 1], "depth": 2, "out_hidden_size": 64},
+    ),
+    "gemma4": PieceModel(
+        "gemma4_text",
+        {"use_bidirectional_attention": "vision"},
+        "model.language_model.",
+        has_grids=False,
+        types_field="mm_token_type_ids",
+        others={"video_token_id": 318, "audio_token_id": 317},
+    ),
+    "gemma4_small": PieceModel(
+        "gemma4_small",
+        {"pad_token_id": 0},
+        "model.language_model.",
+        model_type="gemma4",
+        has_grids=False,
+        types_field="",
+        others={"video_token_id": 318, "audio_token_id": 317},
     ),
     "gemma3": PieceModel("gemma3_text", {}, "language_model.model.", has_grids=False),
 }

@@ -11,7 +11,10 @@ __all__ = (
     "NormStep",
     "PoolStep",
     "ProjectorStep",
+    "ScaleStep",
+    "StandardizeStep",
     "TowerNames",
+    "UnitNormStep",
     "VisionConfig",
 )
 
@@ -44,6 +47,8 @@ class TowerNames:
     up: tuple[str, ...] = ("mlp.fc1",)  #: With a gate, that before the up projection.
     down: str = "mlp.fc2"
     scales: tuple[str, str] = ("lambda_1", "lambda_2")  #: Vectors.
+    #: Of the outputs of attention and of the MLP.
+    output_norms: tuple[str, str] = ("post_attention_layernorm", "post_feedforward_layernorm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +105,43 @@ class ActivationStep:
     activation: Activation
 
 
-ProjectorStep = NormStep | MergeStep | PoolStep | LinearStep | ActivationStep
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleStep:
+    """Multiplication by a number."""
+
+    kind: Literal["scale"] = "scale"
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandardizeStep:
+    """Subtraction of a stored row, then multiplication by another."""
+
+    kind: Literal["standardize"] = "standardize"
+    bias: str  #: A vector in the checkpoint, and so is `scale`.
+    scale: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitNormStep:
+    """An RMSNorm without weights of rows of `size` numbers."""
+
+    kind: Literal["unit_norm"] = "unit_norm"
+    size: int
+    eps: float
+
+
+ProjectorStep = (
+    NormStep
+    | MergeStep
+    | PoolStep
+    | LinearStep
+    | ActivationStep
+    | ScaleStep
+    | StandardizeStep
+    | UnitNormStep
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +185,11 @@ class VisionConfig:
     mlp_bias: bool = True
     qk_norm: QKNormKind = "none"
     layer_scale: bool = False
+    output_norms: bool = False  #: Whether the outputs of attention and of the MLP are normed.
+    value_norm: bool = False  #: Whether values have an RMSNorm without weights.
+    attention_scale: float = 0.0  #: Factor on products of queries and keys; 0 for the usual one.
+    #: Whether the two axes of RoPE have a half of each head, and not a half of each pair.
+    halves_heads: bool = False
     projector: tuple[ProjectorStep, ...]
     embedded_size: int  #: The numbers of an output row.
     merge: int = 1  #: The side of the block of patches that an output row stands for.

@@ -1,12 +1,13 @@
 """Gemma 4: unequal heads in sliding and full layers, keys that several layers share, embeddings for
 each layer in the small models, and an MLP beside experts in the mixture.
 
-Only the text decoder of a multimodal model is loaded: requests cannot contain images or audio.
+A multimodal model has a tower for images, except for 12B; audio is not supported. The positions of
+an image see each other in the sliding layers of the large models.
 """
 
 from __future__ import annotations
 
-__all__ = ("parse", "parse_text", "parse_unified", "parse_unified_text")
+__all__ = ("parse", "parse_text", "parse_unified", "parse_unified_text", "parse_vision")
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,15 @@ from aiomlc.models.config.layers import (
     MlpConfig,
 )
 from aiomlc.models.config.sliding_window import sliding_layers
+from aiomlc.models.config.vision import (
+    LinearStep,
+    PoolStep,
+    ScaleStep,
+    StandardizeStep,
+    TowerNames,
+    UnitNormStep,
+    VisionConfig,
+)
 from aiomlc.models.families.gemma3n import gemma3n_traits
 from aiomlc.models.families.layer_types import shared_sources
 from aiomlc.models.families.moe_fields import parse_experts
@@ -57,6 +67,31 @@ _DEFAULTS: Final[Mapping[str, object]] = {
         },
     },
 }
+_VISION_THETA: Final = 100.0
+_VISION_DEFAULTS: Final[Mapping[str, object]] = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 12,
+    "head_dim": 64,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "rms_norm_eps": 1e-6,
+    "pooling_kernel_size": 3,
+    "patch_size": 16,
+    "position_embedding_size": 10_240,
+}
+_VISION_NAMES: Final = TowerNames(
+    patch="vision_tower.patch_embedder.input_proj",
+    positions="vision_tower.patch_embedder.position_embedding_table",
+    layers="vision_tower.encoder.layers",
+    attention_norm="input_layernorm",
+    qkv=tuple(f"self_attn.{part}_proj.linear" for part in "qkv"),
+    output="self_attn.o_proj.linear",
+    mlp_norm="pre_feedforward_layernorm",
+    up=("mlp.gate_proj.linear", "mlp.up_proj.linear"),
+    down="mlp.down_proj.linear",
+)
 _UNIFIED_DEFAULTS: Final[Mapping[str, object]] = {
     **_DEFAULTS,
     "max_position_embeddings": 262_144,
@@ -73,6 +108,67 @@ def parse(fields: Fields) -> DecoderConfig:
 def parse_text(fields: Fields) -> DecoderConfig:
     """Read a config of model type `gemma4_text`."""
     return _parse(fields, "gemma4_text", _DEFAULTS)
+
+
+def parse_vision(fields: Fields) -> VisionConfig | None:
+    """Read the tower of a config of model type `gemma4`; None if it is not supported."""
+    vision = fields.nested("vision_config").with_defaults(**_VISION_DEFAULTS)
+    if vision.boolean("use_clipped_linears", False):
+        return None  # The text decoder opens all the same.
+
+    hidden, heads = vision.integer("hidden_size"), vision.integer("num_attention_heads")
+    head_dim, side = vision.integer("head_dim"), vision.integer("patch_size")
+    keys = vision.integer("num_key_value_heads")
+    if keys != heads or head_dim % 4:
+        problem = f"must be num_attention_heads ({heads}) with a head_dim of 4n, got {keys}"
+        raise vision.error("num_key_value_heads", problem)
+
+    vision.choice("hidden_activation", ("gelu_pytorch_tanh",))
+    table, block = vision.integer("position_embedding_size"), vision.integer("pooling_kernel_size")
+    eps, out = vision.number("rms_norm_eps"), _text_fields(fields).with_defaults(**_DEFAULTS)
+    size = out.integer("hidden_size")
+    name = "vision_tower."
+    standardize = StandardizeStep(bias=f"{name}std_bias", scale=f"{name}std_scale", size=hidden)
+    return VisionConfig(
+        model_type="gemma4",
+        image_size=side * table,
+        patch_size=side,
+        patch_inputs=3 * side * side,
+        patch_bias=False,
+        hidden_size=hidden,
+        intermediate_size=vision.integer("intermediate_size"),
+        num_hidden_layers=vision.integer("num_hidden_layers"),
+        num_heads=heads,
+        head_dim=head_dim,
+        activation="gelu_tanh",
+        gated=True,
+        norm_kind="rms",
+        norm_eps=eps,
+        num_positions=2 * table,
+        position_taps=2,
+        rope_theta=vision.nested("rope_parameters").number("rope_theta", _VISION_THETA),
+        qkv_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        qk_norm="per_head",
+        output_norms=True,
+        value_norm=True,
+        attention_scale=1.0,
+        halves_heads=True,
+        projector=(
+            PoolStep(count=block * block),
+            ScaleStep(factor=math.sqrt(hidden)),
+            *(standardize,) * vision.boolean("standardize", False),
+            UnitNormStep(size=hidden, eps=eps),
+            LinearStep(
+                source="embed_vision.embedding_projection", inputs=hidden, outputs=size, bias=False
+            ),
+        ),
+        embedded_size=size,
+        merge=block,
+        names=_VISION_NAMES,
+        prefixes=(("model.vision_tower.", name), ("model.embed_vision.", "embed_vision.")),
+    )
 
 
 def parse_unified(fields: Fields) -> DecoderConfig:
@@ -94,7 +190,7 @@ def _parse(fields: Fields, model_type: str, defaults: Mapping[str, object]) -> D
     fields = fields.with_defaults(**defaults)
     if "rope_parameters" not in fields:  # Null means the defaults, too.
         fields = fields.replaced(rope_parameters=defaults["rope_parameters"])
-    # Images see all of their own tokens with "vision", and all tokens do with "all".
+    # The tokens of an image see each other with "vision", and all tokens do with "all".
     fields.choice("use_bidirectional_attention", ("vision",), "vision")
     slides = sliding_layers(fields, fields.integer("num_hidden_layers"), _INTERVAL)
     slides[-1] = False  # As in transformers, whatever the config says.
@@ -172,7 +268,11 @@ def _parse_kind(
     own = fields.replaced(layer_types=types, **sizes).narrowed("rope_parameters", kind)
     keys = kind == _FULL and fields.boolean("attention_k_eq_v", False)
     return parse_decoder(own, model_type, gemma3n_traits(fields), rules).with_attention(
-        scale=1.0, value_norm=True, values_are_keys=keys
+        scale=1.0,
+        value_norm=True,
+        values_are_keys=keys,
+        # In full layers, the mask of an image is causal.
+        sees_whole_pieces=kind == _SLIDING and "use_bidirectional_attention" in fields,
     )
 
 

@@ -9,6 +9,8 @@ __all__ = (
     "PackedTokens",
     "PickRows",
     "PoolRows",
+    "Standardize",
+    "UnitNorm",
     "WeighRows",
 )
 
@@ -70,6 +72,30 @@ class PoolRows(Module):
 
     def forward(self, x: nn.Tensor, order: nn.Tensor) -> nn.Tensor:
         raise NotImplementedError("encoders are not supported on this target")
+
+
+class Standardize(Module):
+    """Rows minus a stored one, times another."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.bias: nn.Parameter = nn.Parameter((size,), "float32")
+        self.scale: nn.Parameter = nn.Parameter((size,), "float32")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("vision towers are not supported on this target")
+
+
+class UnitNorm(Module):
+    """RMSNorm without weights."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.size = size
+        self.eps = eps
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError("vision towers are not supported on this target")
 
 
 class WeighRows(Module):

@@ -20,6 +20,9 @@ from aiomlc.models.config.vision import (
     NormStep,
     PoolStep,
     ProjectorStep,
+    ScaleStep,
+    StandardizeStep,
+    UnitNormStep,
     VisionConfig,
 )
 from aiomlc.models.graph.block_encoder import BlockEncoder
@@ -33,10 +36,19 @@ from aiomlc.models.graph.layers import (
     Linear,
     Norm,
     QKNorm,
+    QKVNorm,
     RMSNorm,
+    Scale,
 )
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.packed import MergeRows, PackedAttention, PackedTokens, PoolRows
+from aiomlc.models.graph.packed import (
+    MergeRows,
+    PackedAttention,
+    PackedTokens,
+    PoolRows,
+    Standardize,
+    UnitNorm,
+)
 
 
 class VisionTower(Module):
@@ -129,15 +141,21 @@ class _Block(Module):
         self.scale2: ScaleColumns | None = None
         if config.layer_scale:
             self.scale1, self.scale2 = ScaleColumns(hidden), ScaleColumns(hidden)
+        self.output_norm1: Norm | None = _norm(config) if config.output_norms else None
+        self.output_norm2: Norm | None = _norm(config) if config.output_norms else None
         self.sum: Add = Add()
 
     def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
         update = self.output(self.attention(self.norm1(x), tokens))
+        if self.output_norm1 is not None:
+            update = self.output_norm1(update)
         if self.scale1 is not None:
             update = self.scale1(update)
         update, x = self.mlp(update, x, self.norm2)
         if self.scale2 is not None:
             update = self.scale2(update)
+        if self.output_norm2 is not None:
+            update = self.output_norm2(update)
         return self.sum(x, update)
 
 
@@ -149,19 +167,21 @@ class _Attention(Module):
         self.qkv: Linear = Linear(
             config.hidden_size, 3 * heads * head_dim, bias=config.qkv_bias, out_dtype="float32"
         )
-        self.qk_norm: QKNorm | None = None
+        plan = AttentionConfig(
+            num_heads=heads,
+            num_kv_heads=heads,
+            head_dim=head_dim,
+            scale=config.attention_scale or head_dim**-0.5,
+            rope=config.rope,
+        )
+        self.qk_norm: QKNorm | QKVNorm | None = None
         if config.qk_norm != "none":
             size = head_dim * (heads if config.qk_norm == "full_width" else 1)
             self.q_norm: RMSNorm = RMSNorm(size, config.norm_eps)
             self.k_norm: RMSNorm = RMSNorm(size, config.norm_eps)
             self.qk_norm = QKNorm(heads, heads, eps=config.norm_eps, out_dtype="float32")
-        plan = AttentionConfig(
-            num_heads=heads,
-            num_kv_heads=heads,
-            head_dim=head_dim,
-            scale=head_dim**-0.5,
-            rope=config.rope,
-        )
+            if config.value_norm:
+                self.qk_norm = QKVNorm(plan, eps=config.norm_eps, out_dtype="float32")
         self.attend: PackedAttention = PackedAttention(plan, is_causal=False)
 
     def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
@@ -212,12 +232,27 @@ def _build_step(step: ProjectorStep) -> Module:
             return _Merge(step)
         case PoolStep():
             return PoolRows()
+        case _:
+            return _Apply(_build_layer(step))
+
+
+def _build_layer(step: ProjectorStep) -> Module:
+    """Return a layer that needs no order of tokens."""
+    match step:
         case NormStep():
-            return _Apply(_build_norm(step.norm_kind, step.size, step.eps))
+            return _build_norm(step.norm_kind, step.size, step.eps)
+        case UnitNormStep():
+            return UnitNorm(step.size, step.eps)
         case LinearStep():
-            return _Apply(Linear(step.inputs, step.outputs, bias=step.bias, out_dtype="float32"))
-        case ActivationStep(activation=activation):
-            return _Apply(build_activation(activation))
+            return Linear(step.inputs, step.outputs, bias=step.bias, out_dtype="float32")
+        case ActivationStep():
+            return build_activation(step.activation)
+        case ScaleStep():
+            return Scale(step.factor)
+        case StandardizeStep():
+            return Standardize(step.size)
+        case _:
+            raise AssertionError(step)
 
 
 def _norm(config: VisionConfig) -> Norm:

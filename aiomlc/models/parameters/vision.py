@@ -8,8 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from aiomlc.models.config.decoder import NormKind
-from aiomlc.models.config.vision import LinearStep, NormStep, ProjectorStep, VisionConfig
-from aiomlc.models.parameters.parameter import Parameter
+from aiomlc.models.config.vision import (
+    LinearStep,
+    NormStep,
+    ProjectorStep,
+    StandardizeStep,
+    VisionConfig,
+)
+from aiomlc.models.parameters.parameter import Parameter, RowOrder
 
 
 def vision_parameters(config: VisionConfig) -> tuple[Parameter, ...]:
@@ -62,6 +68,9 @@ def _steps(prefix: str, steps: Sequence[ProjectorStep]) -> Iterator[Parameter]:
             case LinearStep():
                 shape = (step.outputs, step.inputs)
                 yield from _linear(name, (step.source,), shape, bias=step.bias)
+            case StandardizeStep():
+                yield _vector(f"{name}.bias", (step.bias,), step.size)
+                yield _vector(f"{name}.scale", (step.scale,), step.size)
             case _:
                 pass
 
@@ -71,13 +80,16 @@ def _layer(name: str, source: str, config: VisionConfig) -> Iterator[Parameter]:
     heads = config.num_heads * config.head_dim
     yield from _norm(f"{name}.norm1", f"{source}.{names.attention_norm}", hidden, config.norm_kind)
     qkv = [f"{source}.{part}" for part in names.qkv]
-    yield from _linear(f"{name}.attention.qkv", qkv, (3 * heads, hidden), bias=config.qkv_bias)
+    for parameter in _linear(
+        f"{name}.attention.qkv", qkv, (3 * heads, hidden), bias=config.qkv_bias
+    ):
+        yield replace(parameter, row_order=_pair_order(config, 2 * config.num_heads))
     if config.qk_norm != "none":
         size = heads if config.qk_norm == "full_width" else config.head_dim
         for part, norm in zip("qk", names.qk_norm, strict=True):
-            yield _vector(
-                f"{name}.attention.{part}_norm.weight", (f"{source}.{norm}.weight",), size
-            )
+            sources = (f"{source}.{norm}.weight",)
+            weights = _vector(f"{name}.attention.{part}_norm.weight", sources, size)
+            yield replace(weights, row_order=_pair_order(config, 1))
     output = (f"{source}.{names.output}",)
     yield from _linear(f"{name}.output", output, (hidden, heads), bias=config.output_bias)
     yield from _norm(f"{name}.norm2", f"{source}.{names.mlp_norm}", hidden, config.norm_kind)
@@ -89,6 +101,19 @@ def _layer(name: str, source: str, config: VisionConfig) -> Iterator[Parameter]:
     if config.layer_scale:
         for index, scale in enumerate(names.scales, 1):
             yield _vector(f"{name}.scale{index}.weight", (f"{source}.{scale}",), hidden)
+    if config.output_norms:
+        for index, norm in enumerate(names.output_norms, 1):
+            module = f"{source}.{norm}"
+            yield from _norm(f"{name}.output_norm{index}", module, hidden, config.norm_kind)
+
+
+def _pair_order(config: VisionConfig, heads: int) -> RowOrder | None:
+    """Return the order of the rows of heads whose halves are rotated apart.
+
+    Here, the dimensions of a pair are half a head apart.
+    """
+    part = config.head_dim // 4
+    return RowOrder(heads, 2, (part, part)) if config.halves_heads else None
 
 
 def _linear(

@@ -12,10 +12,12 @@ from typing import Final
 from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.models import VisionConfig
 from aiomlc.runtime.vision.anyres_processor import AnyResProcessor
+from aiomlc.runtime.vision.budget_processor import BudgetProcessor
 from aiomlc.runtime.vision.crop_processor import CropProcessor
 from aiomlc.runtime.vision.grid_processor import GridProcessor
 from aiomlc.runtime.vision.image_processor import ImageProcessor
 from aiomlc.runtime.vision.pan_and_scan_processor import PanAndScan, PanAndScanProcessor
+from aiomlc.runtime.vision.pixels import PixelScale
 from aiomlc.runtime.vision.pixtral_processor import PixtralProcessor
 from aiomlc.runtime.vision.processor_fields import ProcessorFields
 from aiomlc.runtime.vision.tile_processor import InternVLProcessor, SplitProcessor
@@ -182,6 +184,28 @@ def _gemma3(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
     )
 
 
+def _gemma4(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
+    fields = ProcessorFields(files, resample=_BICUBIC, max_soft_tokens=280, do_normalize=False)
+    scale = fields.scale()
+    if scale.mean:
+        raise fields.image.error("do_normalize", "must be false: the tower scales pixels itself")
+
+    tokens = files.object("tokenizer_config.json") or {}
+    names = {"image_token": "image_token", "boi_token": "start_token", "eoi_token": "end_token"}
+    own = {ours: tokens[name] for name, ours in names.items() if isinstance(tokens.get(name), str)}
+    if "image_token" in own:
+        own["placeholder"] = own["image_token"]
+    return BudgetProcessor(
+        **own,
+        scale=PixelScale(scale.factor, (0.5,) * 3, (0.5,) * 3),
+        resample=fields.resample(),
+        patch_size=config.patch_size,
+        block=config.merge,
+        max_tokens=fields.image.integer("max_soft_tokens"),
+        table_size=config.num_positions // 2,
+    )
+
+
 def _qwen(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
     fields = ProcessorFields(files, image_mean=_CLIP_MEAN, image_std=_CLIP_STD, resample=_BICUBIC)
     size = fields.image.nested("size")
@@ -206,6 +230,7 @@ def _qwen(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
 _PROCESSORS: Mapping[str, Callable[[ConfigFiles, VisionConfig], ImageProcessor]] = MappingProxyType(
     {
         "gemma3": _gemma3,
+        "gemma4": _gemma4,
         "idefics3": _idefics3,
         "internvl": _internvl,
         "llava": _llava,

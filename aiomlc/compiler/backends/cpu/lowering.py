@@ -39,6 +39,8 @@ from aiomlc.compiler.backends.cpu.packed import (
     CpuPackedAttention,
     CpuPickRows,
     CpuPoolRows,
+    CpuStandardize,
+    CpuUnitNorm,
     CpuWeighRows,
 )
 from aiomlc.compiler.backends.cpu.stream_layers import STREAM_LAYERS
@@ -76,6 +78,8 @@ from aiomlc.models.graph.packed import (
     PackedAttention,
     PickRows,
     PoolRows,
+    Standardize,
+    UnitNorm,
     WeighRows,
 )
 from aiomlc.models.graph.vision import AnyEncoder, VisionTower
@@ -109,6 +113,8 @@ _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
     MeanRows: CpuMeanRows,
     MergeRows: CpuMergeRows,
     PoolRows: CpuPoolRows,
+    Standardize: CpuStandardize,
+    UnitNorm: CpuUnitNorm,
     WeighRows: CpuWeighRows,
 }
 

@@ -8,8 +8,12 @@ __all__ = (
     "CpuPackedAttention",
     "CpuPickRows",
     "CpuPoolRows",
+    "CpuStandardize",
+    "CpuUnitNorm",
     "CpuWeighRows",
 )
+
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -24,6 +28,8 @@ from aiomlc.models.graph.packed import (
     PackedTokens,
     PickRows,
     PoolRows,
+    Standardize,
+    UnitNorm,
     WeighRows,
 )
 
@@ -87,6 +93,31 @@ class CpuPoolRows(Module):
 
     def forward(self, x: nn.Tensor, order: nn.Tensor) -> nn.Tensor:
         return call_kernel("pool_rows", [x, order], (order.shape[0], x.shape[1]), "float32")
+
+
+class CpuStandardize(Module):
+    """Standardization of columns."""
+
+    def __init__(self, layer: Standardize) -> None:
+        super().__init__()
+        self.bias: Any = layer.bias
+        self.scale: Any = layer.scale
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel("standardize", [x, self.bias, self.scale], x.shape, "float32")
+
+
+class CpuUnitNorm(Module):
+    """RMSNorm with weights of 1."""
+
+    def __init__(self, layer: UnitNorm) -> None:
+        super().__init__()
+        self.size: int = layer.size
+        self.eps: float = layer.eps
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        ones = nn.Tensor(_expr=relax.const(np.ones(self.size, np.float32)))
+        return call_kernel("rms_norm", [x, ones, self.eps], x.shape, "float32")
 
 
 class CpuWeighRows(Module):

@@ -200,6 +200,23 @@ void CallWeighRows(TensorView x, TensorView weights, TensorView out) {
   }
 }
 
+/*! \brief Compute out = (x - bias) * scale for each row. */
+void CallStandardize(TensorView x, TensorView bias, TensorView scale, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.standardize");
+  args.RequireShape(x, "x", {kAny, kAny});
+  const int64_t size = x.size(1);
+  args.RequireShape(bias, "bias", {size});
+  args.RequireShape(scale, "scale", {size});
+  args.RequireShape(out, "out", {x.size(0), size});
+  const float* rows = args.Data<float>(x, "x");
+  const float* biases = args.Data<float>(bias, "bias");
+  const float* scales = args.Data<float>(scale, "scale");
+  auto* target = args.Data<float>(out, "out");
+  for (int64_t i = 0; i < x.size(0) * size; i += size) {
+    for (int64_t c = 0; c < size; ++c) target[i + c] = (rows[i + c] - biases[c]) * scales[c];
+  }
+}
+
 /*! \brief Copy the first row of each sequence, or the last one. */
 void PickRows(const TensorArguments& args, const TensorView& x, const TensorView& lengths,
               bool is_last, const TensorView& out) {
@@ -247,6 +264,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.packed_axial_attention", CallAxialAttention)
       .def("aiomlc.cpu.merge_rows", CallMergeRows)
       .def("aiomlc.cpu.pool_rows", CallPoolRows)
+      .def("aiomlc.cpu.standardize", CallStandardize)
       .def("aiomlc.cpu.weigh_rows", CallWeighRows)
       .def("aiomlc.cpu.mean_rows", CallMeanRows);
 }
