@@ -284,7 +284,10 @@ def _parse_text(fields: Fields) -> ModelConfig:
 def _parse_vision(fields: Fields) -> VisionConfig | None:
     with load_errors(fields.path):
         parse = VISION_TYPES.get(fields.string("model_type"))
-        return None if parse is None or "vision_config" not in fields else parse(fields)
+        if parse is None or not fields.nested("vision_config").names():
+            return None
+
+        return parse(fields)
 
 
 def supported_type(fields: Fields) -> str:

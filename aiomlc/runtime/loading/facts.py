@@ -65,14 +65,19 @@ class ModelFacts:
 
     @cached_property
     def tower(self) -> ModelFacts | None:
-        """The facts of the tower that reads images for a decoder; None if it has none."""
+        """The facts of the tower that reads images for a decoder; None if it has none.
+
+        A directory may have a decoder without the tower that its config describes.
+        """
         description = self.description
         if description.vision is None:
             return None
 
-        return ModelFacts(
+        tower = ModelFacts(
             self.directory, description=replace(description, config=description.vision)
         )
+        names = {name for parameter in tower.parameters for name in parameter.sources}
+        return None if names.isdisjoint(tower.source.tensors) else tower
 
     @property
     def config(self) -> ModelConfig:

@@ -27,7 +27,7 @@ def test_other_parts_of_a_multimodal_model_are_skipped(tmp_path: Path, kind: str
         "architectures": ["Qwen3_5ForConditionalGeneration"],
         "tie_word_embeddings": text["tie_word_embeddings"],
         "text_config": text,
-        "vision_config": {"model_type": f"{kind}_vision", "hidden_size": 32},
+        "vision_config": {"model_type": f"{kind}_vision", "hidden_size": 32, "num_heads": 2},
         "image_token_id": 300,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))

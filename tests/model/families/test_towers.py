@@ -24,6 +24,7 @@ from aiomlc.runtime.loading.open_decoder import load_model
 from aiomlc.runtime.vision.tower_model import TowerModel
 from aiomlc.sampling_params import SequenceOptions
 from tests.model.make_tower_reference import STEPS
+from tests.model.tiny_models import write_safetensors
 from tests.model.tiny_towers import (
     IMAGES,
     PROMPTS,
@@ -162,3 +163,16 @@ def test_a_sliver_of_an_image_is_refused(tmp_path: Path) -> None:
         close(model)
 
     anyio.run(refuse)
+
+
+@pytest.mark.usefixtures("model_cache")
+def test_a_directory_without_the_tower_of_its_config_reads_text(tmp_path: Path) -> None:
+    async def read() -> None:
+        directory = write_tower_model(tmp_path, "gemma3")
+        write_safetensors(directory / "model.safetensors", TOWERS["gemma3"].decoder.weights())
+        model = await open_model(directory)
+        assert model.vision is None
+        check("gemma3", answers(model, [Prompt(stored("gemma3")["ids0"].tolist())]))
+        close(model)
+
+    anyio.run(read)

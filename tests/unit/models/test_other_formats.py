@@ -30,7 +30,7 @@ def test_a_directory_of_another_format_is_explained(
 
 
 def test_a_model_that_reads_images_is_refused_as_such(tmp_path: Path) -> None:
-    config = {"model_type": "qwen2_vl", "vision_config": {"depth": 32}}
+    config = {"model_type": "mllama", "vision_config": {"depth": 32}}
     (tmp_path / "config.json").write_text(json.dumps(config))
 
     with pytest.raises(ModelLoadError, match="models that read images are not supported"):
