@@ -60,7 +60,7 @@ class NormStep:
     norm_kind: NormKind
     eps: float
     size: int
-    offset: float = 0.0  #: What is added to the weights of the checkpoint.
+    offset: float = 0.0  #: Added to the weights of the checkpoint.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ ProjectorStep = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerFeature:
-    """What a layer of the decoder adds to the rows of an image (deepstack)."""
+    """Rows that a layer of the decoder adds to those of an image (deepstack)."""
 
     layer: int  #: The tower's layer whose outputs are projected.
     projector: tuple[ProjectorStep, ...]

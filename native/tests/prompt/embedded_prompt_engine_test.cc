@@ -109,7 +109,7 @@ TEST_F(EmbeddedPromptTest, SimilarPromptsInOneStepDoNotWaitForEachOther) {
   EXPECT_EQ(output_[submitted_[1]].token_ids, GenerateAlone(dog, 3));
 }
 
-/*! \brief What the models of a random test take. */
+/*! \brief Prompts with random pieces, by the pieces that the model takes. */
 class RandomEmbeddedPrompts : public EmbeddedPromptTest,
                               public ::testing::WithParamInterface<PieceTraits> {
  protected:

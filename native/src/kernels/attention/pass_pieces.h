@@ -21,10 +21,10 @@ struct PieceRows {
 };
 
 /*!
- * \brief What the pieces of a pass change in its layers.
+ * \brief The pieces of a pass, and the positions of its rows.
  *
- * TVM's calls of kernels do not have it, so it is set for the thread that makes them. A pass
- * without pieces has none.
+ * TVM's calls of kernels do not pass them, so they are set for the thread that makes the calls. A
+ * pass without pieces has none.
  */
 struct PassPieces {
   int64_t num_rows = 0;  //!< Of the pass.
