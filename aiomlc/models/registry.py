@@ -227,8 +227,9 @@ def describe_model(files: ConfigFiles) -> ModelDescription:
         raise ModelNotFoundError(f"{problem}: {hint}", path=directory)
 
     fields = Fields(values, path)
+    parsed = _parse(fields, fields)
     vision = _parse_vision(fields)
-    config = with_own_head(_parse(fields, fields), directory, vision)
+    config = with_own_head(parsed, directory, vision)
     return ModelDescription(_for_task(config, fields, files), path, None, vision)
 
 

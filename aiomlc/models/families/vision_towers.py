@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("HUB_PREFIXES", "TEXT_DEFAULTS", "image_size", "parse_tower", "text_fields")
+__all__ = ("HUB_PREFIXES", "Tower", "parse_tower", "text_fields")
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
     }
 )
 #: What transformers assumes of a decoder whose fields are absent, which older directories rely on.
-TEXT_DEFAULTS: Mapping[str, Mapping[str, int]] = MappingProxyType(
+_TEXT_DEFAULTS: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
         "llama": {
             "vocab_size": 32_000,
@@ -139,7 +139,7 @@ def text_fields(fields: Fields, model_type: str = "llama") -> Fields:
     """
     text = fields.nested("text_config")
     model_type = text.string("model_type", model_type)
-    text = text.replaced(model_type=model_type).with_defaults(**TEXT_DEFAULTS.get(model_type, {}))
+    text = text.replaced(model_type=model_type).with_defaults(**_TEXT_DEFAULTS.get(model_type, {}))
     for name in ("tie_word_embeddings", "quantization_config"):
         if name in fields:
             text = text.replaced(**{name: fields.value(name)})
@@ -171,7 +171,7 @@ def _parse_pixtral(vision: Fields) -> Tower:
         problem = f"must divide hidden_size / 4 ({hidden / 4}), got {heads}"
         raise vision.error("num_attention_heads", problem)
 
-    size, patch = image_size(vision, "image_size"), image_size(vision, "patch_size")
+    size, patch = _sides(vision)
     rope = vision.nested("rope_parameters")
     settings = {
         "image_size": size,
@@ -205,7 +205,7 @@ def _parse(vision: Fields, kind: str) -> Tower:
         problem = f"must divide hidden_size ({hidden}), got {heads}"
         raise vision.error("num_attention_heads", problem)
 
-    size, patch = image_size(vision, "image_size"), image_size(vision, "patch_size")
+    size, patch = _sides(vision)
     patches = (size // patch) ** 2
     settings = {
         "image_size": size,
@@ -227,13 +227,22 @@ def _parse(vision: Fields, kind: str) -> Tower:
     return Tower(settings, hidden, layers, size, patch)
 
 
-def image_size(fields: Fields, name: str) -> int:
+def _sides(vision: Fields) -> tuple[int, int]:
+    """Return the sides of the largest image and of a patch."""
+    size, patch = (_side(vision, name) for name in ("image_size", "patch_size"))
+    if patch > size:
+        raise vision.error("patch_size", f"must be at most the image_size, {size}, got {patch}")
+
+    return size, patch
+
+
+def _side(fields: Fields, name: str) -> int:
     """Return the side of a square, which may also be given as two equal ones."""
     if not fields.is_list(name):
         return fields.integer(name)
 
     sides = fields.integers(name)
     if len(set(sides)) != 1:
-        raise fields.error(name, f"must be one side, or two equal ones, got {sides}")
+        raise fields.error(name, f"must be one side, or two equal ones, got {quote(sides)}")
 
     return fields.replaced(**{name: sides[0]}).integer(name)

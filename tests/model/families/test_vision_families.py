@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from anyio import create_task_group
+from anyio.lowlevel import checkpoint
 from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.images.image_data import ImageData
@@ -148,6 +150,76 @@ async def test_pixels_rows_and_answers_equal_transformers(
                 scale = np.abs(expected[f"rows{index}"]).max()
                 assert np.abs(rows - expected[f"rows{index}"]).max() <= 1e-5 * scale
         check(name, await session.answers(name, PROMPTS))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("budget", [5, 33])
+async def test_answers_are_those_of_any_batch_chunk_and_prefix(
+    vision_directory: Directory, name: str, budget: int
+) -> None:
+    async with open_session(vision_directory(name), step_token_budget=budget) as session:
+        together = await session.answers(name, PROMPTS)
+        again = [await session.answer(await session.prompt(name, each), 0) for each in PROMPTS]
+
+    check(name, together)
+    for first, second, prompt in zip(together, again, PROMPTS, strict=True):
+        assert (second.tokens, second.logprobs) == (first.tokens, first.logprobs)
+        assert second.cached > 0 or not prompt.images
+
+
+async def test_another_image_shares_the_text_before_it_only(vision_directory: Directory) -> None:
+    text = PROMPTS[0].text
+    async with open_session(vision_directory("llava")) as session:
+        first, other = [
+            await session.prompt("llava", VisionPrompt(text, (image,))) for image in (0, 1)
+        ]
+        await session.answer(first, 0)
+        answer = await session.answer(other, 1)
+        same = await session.answer(first, 2)
+        assert session.vision.batcher.num_images == 2
+
+    assert first.token_ids == other.token_ids
+    assert answer.cached == other.pieces[0].begin
+    assert same.cached == len(first) - 1
+
+
+async def test_choices_share_an_image(vision_directory: Directory) -> None:
+    options = SequenceOptions(max_tokens=STEPS, temperature=0.0)
+    choices: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    async with open_session(vision_directory("llava")) as session:
+        prompt = await session.prompt("llava", PROMPTS[0])
+        async with session.client.open_stream(prompt, options, "request", 3) as deltas:
+            async for delta in deltas:
+                choices[delta.choice] += delta.token_ids
+
+    expected = stored("llava")["tokens0"].tolist()
+    assert choices == {0: expected, 1: expected, 2: expected}
+
+
+async def test_a_request_that_leaves_while_the_tower_runs_disturbs_no_other(
+    vision_directory: Directory,
+) -> None:
+    async with open_session(vision_directory("llava")) as session:
+        async with create_task_group() as tasks:
+            tasks.start_soon(session.prompt, "llava", PROMPTS[3])
+            await checkpoint()
+            await checkpoint()
+            tasks.cancel_scope.cancel()
+        check("llava", await session.answers("llava", PROMPTS))
+
+
+async def test_a_text_with_image_tokens_is_refused(vision_directory: Directory) -> None:
+    async with open_session(vision_directory("internvl")) as session:
+        with pytest.raises(BadRequestError, match="2 placeholders '<IMG_CONTEXT>' for 1 images"):
+            await session.prompt("internvl", VisionPrompt("{} <IMG_CONTEXT>", (0,)))
+
+
+async def test_the_memory_plan_counts_the_tower(vision_directory: Directory) -> None:
+    async with open_session(vision_directory("llava")) as session:
+        plan = session.model.memory_plan
+    assert plan is not None
+    assert plan.vision_bytes > 64 << 20
+    assert "vision" in str(plan)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

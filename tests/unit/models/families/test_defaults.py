@@ -35,11 +35,17 @@ MULTIMODAL = {
     "gemma3n",
     "gemma4",
     "gemma4_unified",
+    "idefics3",
+    "internvl",
+    "llava",
+    "llava_next",
+    "mistral3",
     "qwen2_5_vl",
     "qwen2_vl",
     "qwen3_5",
     "qwen3_5_moe",
     "qwen3_vl",
+    "smolvlm",
 }  # With the decoders of their text models.
 
 
