@@ -51,8 +51,8 @@ def test_an_image_does_not_change_with_the_array_of_the_caller() -> None:
         ([[[0, 0, 0]]], "list"),
     ],
 )
-def test_pixels_that_are_not_rgb_are_refused(value: Any, got: str) -> None:
+def test_pixels_that_are_not_rgb_are_refused(value: object, got: str) -> None:
     with pytest.raises(BadRequestError, match=got) as caught:
-        ImageData(value)
+        ImageData(value)  # type: ignore[arg-type]
 
     assert caught.value.param == "pixels"
