@@ -142,6 +142,14 @@ class EngineConfig:
     sliding_window_size: _CountOrUnlimited = None
     #: Overrides the model's number of attention sinks; -1 disables them.
     attention_sink_size: _CountOrUnlimited = None
+    #: Hosts that images of requests may be fetched from: names, addresses or networks; `*` is any
+    #: with public addresses. Empty: images must be in the request.
+    allowed_media_domains: tuple[str, ...] = ()
+    #: The directory whose files requests may name as images (`file:` URLs); None allows none.
+    allowed_local_media_path: str | None = None
+    max_images_per_prompt: Annotated[int, Integer(ge=1)] = 16  #: Maximum images of a request.
+    #: Maximum pixels of an image. Decoding takes up to 14 bytes for each.
+    max_image_pixels: Annotated[int, Integer(ge=1)] = 2**25
     #: Whether names of special tokens in texts are plain text, unless a request says otherwise.
     split_special_tokens: Annotated[bool, Flag()] = False
     verbose: Annotated[bool, Flag()] = False  #: Log the memory plan at level INFO, not DEBUG.

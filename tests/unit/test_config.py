@@ -313,9 +313,13 @@ _REFUSED_BY_ENCODERS: dict[str, Any] = {
 # Those that count for encoders, that have one value only, or that need another setting.
 _KEPT_BY_ENCODERS: dict[str, Any] = {
     "additional_models": (),
+    "allowed_local_media_path": "images",
+    "allowed_media_domains": ("example.com",),
     "enable_tracing": True,
     "kv_cache_page_size": 16,
     "kv_state_kind": "kv_cache",
+    "max_image_pixels": 4,
+    "max_images_per_prompt": 1,
     "max_single_sequence_length": 16,
     "mode": "server",
     "model": "m",

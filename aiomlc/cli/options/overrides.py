@@ -18,6 +18,7 @@ _OVERRIDES = {
     "context_window_size": "max_single_sequence_length",
     "max_total_seq_length": "max_total_sequence_length",
 }
+_LISTS = frozenset({"additional_models", "allowed_media_domains"})  # Of one item here.
 _FLAGS = {"true": True, "false": False}
 
 
@@ -68,7 +69,7 @@ def parse_settings(option: str, text: str) -> dict[str, Any]:
             hint = hint or f"; known: {', '.join(known)}"
             raise CommandError(f"{option} has no setting {name!r}{hint}")
 
-        fields[field] = (value,) if field == "additional_models" else _as_scalar(value)
+        fields[field] = (str(value),) if field in _LISTS else _as_scalar(value)
 
     return fields
 

@@ -97,6 +97,13 @@ class EngineOptions(ModelOptions):
     enable_tracing: Annotated[
         bool, _option("Record events, for /debug/dump_event_trace.", "Engine")
     ] = False
+    allowed_media_domains: Annotated[
+        str | None,
+        _option("Hosts, or networks, that images may be fetched from; * is any public.", "Access"),
+    ] = None
+    allowed_local_media_path: Annotated[
+        str | None, _option("The directory whose files may be images (file: URLs).", "Access")
+    ] = None
 
     def named_models(self) -> list[tuple[str, str, EngineConfig]]:
         """Return the names, models and configurations of `--add-model`.
@@ -120,7 +127,7 @@ class EngineOptions(ModelOptions):
             option = f"--add-model {name}"
             values = parse_settings(option, settings.replace(",", ";"))
             try:
-                config = self.config_with(values, **self._modes())
+                config = self.config_with(values, **self._common())
             except BadRequestError as error:
                 raise BadRequestError(f"{option}: {error}", param=error.param) from None
 
@@ -135,10 +142,13 @@ class EngineOptions(ModelOptions):
             CommandError: If a setting in `--overrides` is unknown or has no value.
             BadRequestError: If a value is invalid.
         """
-        return self.config(additional_models=tuple(self.additional_models or ()), **self._modes())
+        return self.config(additional_models=tuple(self.additional_models or ()), **self._common())
 
-    def _modes(self) -> dict[str, str]:
+    def _common(self) -> dict[str, Any]:
+        domains = _parse_list("--allowed-media-domains", self.allowed_media_domains)
         return {
+            "allowed_media_domains": domains,
+            "allowed_local_media_path": self.allowed_local_media_path,
             "prefill_mode": self.prefill_mode,
             "prefix_cache_mode": self.prefix_cache_mode,
             "speculative_mode": self.speculative_mode,

@@ -6,7 +6,7 @@ converted to RGB as Pillow does, which drops an alpha channel. Of animations it 
 
 from __future__ import annotations
 
-__all__ = ("FORMATS", "decode_image")
+__all__ = ("FORMATS", "decode_image", "decode_now")
 
 import io
 import time
@@ -66,15 +66,8 @@ async def decode_image(data: bytes, limits: ImageLimits, param: str) -> ImageDat
         BadRequestError: If the data are no image, are damaged, or exceed a limit.
         MissingPackageError: If Pillow is not installed.
     """
-    if len(data) > limits.max_bytes:
-        raise BadRequestError(
-            f"{param}: an image must have at most {limits.max_bytes} bytes, got {len(data)}",
-            param=param,
-        )
-
-    _pillow()
     async with _decodings():
-        return await run_in_worker(lambda cancelled: _decode(data, limits, param, cancelled))
+        return await run_in_worker(lambda cancelled: decode_now(data, limits, param, cancelled))
 
 
 def _decodings() -> CapacityLimiter:
@@ -86,9 +79,28 @@ def _decodings() -> CapacityLimiter:
     return limiter
 
 
-def _decode(
-    data: bytes, limits: ImageLimits, param: str, is_cancelled: Callable[[], bool]
+def decode_now(
+    data: bytes, limits: ImageLimits, param: str, is_cancelled: Callable[[], bool] = lambda: False
 ) -> ImageData:
+    """Decode an image in this thread.
+
+    Args:
+        data: A file in one of `FORMATS`.
+        limits: The limits on pixels, bytes and seconds.
+        param: The field of the request, for errors.
+        is_cancelled: Whether nothing waits for the image any more.
+
+    Raises:
+        BadRequestError: As for `decode_image`.
+        MissingPackageError: If Pillow is not installed.
+    """
+    pillow = _pillow()
+    if len(data) > limits.max_bytes:
+        raise BadRequestError(
+            f"{param}: an image must have at most {limits.max_bytes} bytes, got {len(data)}",
+            param=param,
+        )
+
     file = _LimitedFile(data, time.monotonic() + limits.decode_seconds, is_cancelled)
     try:
         return _read(file, limits)
@@ -98,7 +110,7 @@ def _decode(
         reason = str(error)
     except MemoryError:
         reason = "needs more memory to decode than there is"
-    except _pillow().image.UnidentifiedImageError:
+    except pillow.image.UnidentifiedImageError:
         names = ", ".join(FORMATS)
         reason = f"is no image of a known format ({names}); it begins with {data[:8]!r}"
     except Exception as error:  # noqa: BLE001 - Pillow raises anything for damaged files.

@@ -51,6 +51,19 @@ class ImageData:
         object.__setattr__(self, "pixels", pixels)
         object.__setattr__(self, "digest", digest.digest())
 
+    @staticmethod
+    def from_bytes(data: bytes) -> ImageData:
+        """Decode a file: PNG, JPEG, WebP, GIF, BMP or TIFF. Blocks.
+
+        Raises:
+            BadRequestError: If it is no image, is damaged, or has more than 2**25 pixels or bytes.
+            MissingPackageError: If Pillow is not installed.
+        """
+        from aiomlc.runtime.images.decode import decode_now
+        from aiomlc.runtime.images.limits import ImageLimits
+
+        return decode_now(data, ImageLimits(), "data")
+
     @property
     def height(self) -> int:
         """The number of rows."""

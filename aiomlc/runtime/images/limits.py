@@ -5,18 +5,14 @@ from __future__ import annotations
 __all__ = ("ImageLimits",)
 
 from dataclasses import dataclass
-from typing import Final
-
-MAX_PIXELS: Final = 2**25
-MAX_IMAGES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageLimits:
     """What is accepted of images that clients send."""
 
-    max_images: int = MAX_IMAGES  #: Images of a request.
-    max_pixels: int = MAX_PIXELS  #: Pixels of an image: those that its header declares.
+    max_images: int = 16  #: Images of a request.
+    max_pixels: int = 2**25  #: Pixels of an image: those that its header declares.
     max_bytes: int = 2**25  #: Bytes of an encoded image.
     decode_seconds: float = 10.0  #: For an image.
     fetch_seconds: float = 10.0  #: For an image, with all redirects.

@@ -108,7 +108,10 @@ def _check_length(fields: dict[str, Any], options: ServerOptions) -> None:
 
 
 def _length(value: object) -> int:
-    """Return the number of characters of all strings in a JSON value, and of its numbers."""
+    """Return the number of characters of all strings in a JSON value, and of its numbers.
+
+    Images are no text.
+    """
     length = 0
     stack = [value]
     while stack:
@@ -116,7 +119,7 @@ def _length(value: object) -> int:
         if isinstance(inner, str):
             length += len(inner)
         elif isinstance(inner, dict):
-            stack.extend(inner.values())
+            stack.extend(each for name, each in inner.items() if name != "image_url")
         elif isinstance(inner, list):
             stack.extend(inner)
         elif inner is not None:

@@ -133,6 +133,24 @@ def test_an_added_model_has_settings_of_its_own() -> None:
     assert engines["own"].engine_config.mode == "interactive"
 
 
+def test_images_are_allowed_for_all_models_or_for_one() -> None:
+    options = EngineOptions(
+        allowed_media_domains="a.example,10.0.0.0/8",
+        allowed_local_media_path="/images",
+        overrides="max_images_per_prompt=2",
+        add_model=["a=mock://echo", "b=mock://echo,allowed_media_domains=b.example"],
+    )
+
+    (_, _, plain), (_, _, own) = options.named_models()
+    first = options.engine_config()
+
+    assert first.allowed_media_domains == ("a.example", "10.0.0.0/8")
+    assert plain.allowed_media_domains == first.allowed_media_domains
+    assert own.allowed_media_domains == ("b.example",)
+    assert {each.allowed_local_media_path for each in (first, plain, own)} == {"/images"}
+    assert first.max_images_per_prompt == 2
+
+
 def test_flags_are_settings() -> None:
     options = EngineOptions(
         overrides="split_special_tokens=true",
