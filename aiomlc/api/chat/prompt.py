@@ -11,8 +11,9 @@ from aiomlc.api.protocol.chat_request import ChatCompletionRequest
 from aiomlc.api.protocol.messages import JoinedText, Message
 from aiomlc.api.protocol.request import reject_field
 from aiomlc.errors import BadRequestError, UnsupportedFieldError
+from aiomlc.runtime.images.reference import ImageReference
 from aiomlc.runtime.loading.loaded_model import LoadedModel
-from aiomlc.runtime.templates.message_forms import Messages
+from aiomlc.runtime.templates.message_forms import Messages, content_texts
 from aiomlc.runtime.templates.prompt_check import check_user_text
 from aiomlc.runtime.templates.prompt_template import PromptTemplate
 from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
@@ -54,14 +55,20 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
         mark = model.tokenizer.mark_special_tokens
         messages, tools = _map_texts(mark, messages), _map_texts(mark, tools)
 
+    placeholder = model.require_vision("messages").placeholder if request.images else ""
+
     def render(messages: Messages) -> str:
         return template.render(
             messages,
             tools=tools or None,
             add_generation_prompt=request.adds_generation_prompt,
             continue_final_message=bool(request.continue_final_message),
+            image_placeholder=placeholder,
             **variables,
         )
+
+    if placeholder:
+        _check_placeholders(messages, placeholder)
 
     prompt = render(messages)
     check_user_text(render, messages, prompt)
@@ -70,10 +77,6 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
 
 def _map_texts(function: Callable[[str], str], value: Any) -> Any:  # noqa: ANN401 - JSON.
     """Return a JSON value with changed strings; the names of fields stay."""
-    if isinstance(value, JoinedText):
-        parts, whole = [function(part) for part in value.parts], function(value)
-        return JoinedText(parts if "".join(parts) == whole else [whole])
-
     if isinstance(value, str):
         return function(value)
 
@@ -177,10 +180,27 @@ def _without_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in message.items() if "reasoning" not in name}
 
 
+def _check_placeholders(messages: Messages, placeholder: str) -> None:
+    """Require that no text of a chat with images has the placeholder, which would be an image."""
+    for index, message in enumerate(messages):
+        for text in content_texts(message.get("content")):
+            if placeholder in text:
+                param = f"messages[{index}].content"
+                raise BadRequestError(
+                    f"{param}: the text contains {placeholder!r}, which stands for an image in "
+                    "the prompts of this model; remove it, or set split_special_tokens",
+                    param=param,
+                )
+
+
+def _template_part(part: str | ImageReference) -> dict[str, str]:
+    return {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
+
+
 def _template_message(message: Message) -> dict[str, Any]:
     fields = message.model_dump(exclude_none=True)
     if isinstance(message.content, JoinedText):
-        fields["content"] = [{"type": "text", "text": text} for text in message.content.parts]
+        fields["content"] = list(map(_template_part, message.content.parts))
 
     fields.setdefault("content", None)  # Templates distinguish null from missing content.
     return fields

@@ -126,9 +126,11 @@ class AsyncCompletions:
             AiomlcError: As `create`.
         """
         session = await self._service.session()
+        images = await session.load_images(request.images)
         chat = await prepare_chat(request, session.model)
         prompt = await session.encode_chat(
             chat.prompt,
+            images=images,
             add_special_tokens=request.add_special_tokens,
             split_special_tokens=request.split_special_tokens,
         )
@@ -225,9 +227,11 @@ class AsyncCompletions:
         check_tools(request, session.model)
         request_id = request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
         with session.preparation(request, request_id, request.n or 1) as elapsed:
+            images = await session.load_images(request.images)
             chat = await prepare_chat(request, session.model)
             prompt = await session.encode_chat(
                 chat.prompt,
+                images=images,
                 add_special_tokens=request.add_special_tokens,
                 split_special_tokens=request.split_special_tokens,
             )
@@ -252,6 +256,7 @@ class AsyncCompletions:
             write_prompt_logprobs=prompt_writer(request, session.model.tokenizer),
             owner=self._service,
             extra=echoed_parameters(request) if session.model.is_echo else None,
+            image_tokens=prompt.num_embedded,
         )
 
 

@@ -19,7 +19,7 @@ from aiomlc.api.generation.logprobs import (
     LogprobsWriter,
     PromptWriter,
 )
-from aiomlc.api.observability.metrics import usage_counts, usage_extra
+from aiomlc.api.observability.metrics import prompt_details, usage_counts, usage_extra
 from aiomlc.api.protocol.base import construct_unchecked
 from aiomlc.api.protocol.chat import ChatCompletionChunk, ChoiceDelta, ChunkChoice
 from aiomlc.api.streams.chunk_stream import ChunkStream
@@ -55,6 +55,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         write_prompt_logprobs: PromptWriter | None,
         owner: object,
         extra: Mapping[str, Any] | None = None,
+        image_tokens: int = 0,
     ) -> None:
         has_logprobs = logprobs_writer is not None or write_prompt_logprobs is not None
         super().__init__(deltas.request_id, owner, has_logprobs=has_logprobs)
@@ -71,6 +72,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         self._is_plain_text = all(stage is None for stage in stages) and not reports_usage
         self._completion_tokens: dict[int, int] = {}  # So far, if reported; by choice.
         self._extra = extra  # Further fields of `usage.extra`.
+        self._image_tokens = image_tokens  # Of the prompt.
         self._started: set[int] = set()  # Indices of the choices whose role chunk was yielded.
         self._last_deltas: dict[int, Delta] = {}  # By the index of each finished choice.
         self._common: dict[str, Any] = {
@@ -206,7 +208,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
             "completion_tokens_details": details,
             "extra": extra if self._extra is None else {**(extra or {}), **self._extra},
             **usage_counts(first.prompt_tokens, completion_tokens),
-            "prompt_tokens_details": {"cached_tokens": first.cached_tokens},
+            "prompt_tokens_details": prompt_details(first.cached_tokens, self._image_tokens),
         }
 
     def _make_chunk(

@@ -160,7 +160,9 @@ async def _encode_prefix(
         template_options = {name: value for name, value in options.items() if value is not None}
         fields = {"messages": messages, "add_generation_prompt": False, **template_options}
         chat = await parse_off_loop(parse_chat_request, fields)
-        prefix = await session.encode_chat(await render_chat(chat, session.model))
+        images = await session.load_images(chat.images)
+        prompt = await render_chat(chat, session.model)
+        prefix = await session.encode_chat(prompt, images=images)
 
     session.check_prompt(prefix)
     return prefix

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("EngineMetrics", "mlc_families", "request_metrics", "usage_counts", "usage_extra")
+__all__ = (
+    "EngineMetrics",
+    "mlc_families",
+    "prompt_details",
+    "request_metrics",
+    "usage_counts",
+    "usage_extra",
+)
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
@@ -159,6 +166,17 @@ def usage_counts(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
     }
+
+
+def prompt_details(cached_tokens: int, image_tokens: int) -> dict[str, int]:
+    """Return `prompt_tokens_details` of a usage; a prompt without images has none of their tokens.
+
+    Args:
+        cached_tokens: Tokens found in the KV cache.
+        image_tokens: Tokens that are embeddings of images.
+    """
+    images = {"image_tokens": image_tokens} if image_tokens else {}
+    return {"cached_tokens": cached_tokens, **images}
 
 
 def usage_extra(

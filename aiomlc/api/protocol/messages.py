@@ -11,6 +11,7 @@ __all__ = (
     "ToolCall",
     "ToolMessage",
     "UserMessage",
+    "images_of",
 )
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,22 +21,43 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WrapValidator, mode
 from pydantic_core import PydanticCustomError
 
 from aiomlc.api.protocol.base import FIRST_ERROR, UNKNOWN_IN_PART, FieldSink, WireModel
+from aiomlc.runtime.images.image_data import ImageData
+from aiomlc.runtime.images.reference import ImageReference
 from aiomlc.validation.json_values import safe_repr
 
 _TEXT_PART = "a text part must have the fields 'type' and 'text' and no others"
+_IMAGE_PART = (
+    "an image part must have the fields 'type' and 'image_url', which is a URL or an object with "
+    "the fields 'url' and 'detail', and no others"
+)
+_DETAILS = ("auto", "low", "high", "original")
 
 
 class JoinedText(str):
-    """The text of a content that was given as parts, which a chat template may read one by one."""
+    """The text of a content that was given as parts, which a chat template may read one by one.
+
+    Images have no text.
+    """
 
     __slots__ = ("parts",)
-    parts: tuple[str, ...]
+    parts: tuple[str | ImageReference, ...]
 
-    def __new__(cls, parts: Sequence[str]) -> Self:
+    def __new__(cls, parts: Sequence[str | ImageReference]) -> Self:
         """Join the texts of the parts."""
-        text = super().__new__(cls, "".join(parts))
+        text = super().__new__(cls, "".join(part for part in parts if isinstance(part, str)))
         text.parts = tuple(parts)
         return text
+
+
+def images_of(messages: Sequence[Message]) -> list[tuple[str, ImageReference]]:
+    """Return the images of messages in their order, each with the path of its part."""
+    return [
+        (f"messages[{index}].content[{position}]", part)
+        for index, message in enumerate(messages)
+        if isinstance(message.content, JoinedText)
+        for position, part in enumerate(message.content.parts)
+        if isinstance(part, ImageReference)
+    ]
 
 
 def _join_text_parts(
@@ -45,33 +67,75 @@ def _join_text_parts(
     if isinstance(content, (str, bytes)) or not isinstance(content, Sequence):
         return check_text(content)
 
-    return JoinedText([_part_text(part, info.context) for part in content])
+    return JoinedText([_text_part(part, info.context, "only 'text'") for part in content])
 
 
-def _part_text(part: object, ignored: FieldSink | None) -> str:
+def _join_parts(content: object, check_text: Callable[[object], str], info: ValidationInfo) -> str:
+    """Join a list of parts with texts and images; check a string."""
+    if isinstance(content, (str, bytes)) or not isinstance(content, Sequence):
+        return check_text(content)
+
+    return JoinedText([_part(part, info.context) for part in content])
+
+
+def _part(part: object, ignored: FieldSink | None) -> str | ImageReference:
+    if isinstance(part, Mapping) and part.get("type") == "image_url":
+        return _image_part(part, ignored)
+
+    return _text_part(part, ignored, "only 'text' and 'image_url'")
+
+
+def _text_part(part: object, ignored: FieldSink | None, supported: str) -> str:
     if not isinstance(part, Mapping):
         raise ValueError(f"content parts must be objects, got {type(part).__name__}")
 
     if (kind := part.get("type")) != "text":
-        raise ValueError(f"content part of type {safe_repr(kind)} is not supported, only 'text'")
+        raise ValueError(f"content part of type {safe_repr(kind)} is not supported, {supported}")
 
     text = part.get("text")
-    others = [name for name in part if name not in ("type", "text")]
     if not isinstance(text, str):
         raise ValueError(_TEXT_PART)
 
-    if others and ignored is None:
-        raise PydanticCustomError(UNKNOWN_IN_PART, _TEXT_PART)
-
-    if ignored is not None:
-        for name in others:
-            ignored.add(f"messages[].content[].{name}")
-
+    _check_names(part, ("type", "text"), _TEXT_PART, ignored)
     return text
+
+
+def _image_part(part: Mapping[str, object], ignored: FieldSink | None) -> ImageReference:
+    image = part.get("image_url")
+    _check_names(part, ("type", "image_url"), _IMAGE_PART, ignored)
+    if isinstance(image, Mapping):
+        _check_names(image, ("url", "detail"), _IMAGE_PART, ignored)
+        detail = image.get("detail")
+        if detail is not None and detail not in _DETAILS:
+            raise ValueError(
+                f"the 'detail' of an image must be one of {', '.join(_DETAILS)}, got "
+                f"{safe_repr(detail)}"
+            )
+
+        image = image.get("url")
+
+    if not isinstance(image, (str, bytes, ImageData)) or not image:
+        raise ValueError(_IMAGE_PART)
+
+    return ImageReference(image)
+
+
+def _check_names(
+    part: Mapping[str, object], known: Sequence[str], problem: str, ignored: FieldSink | None
+) -> None:
+    """Require that a part has only known fields, or note that others are ignored."""
+    others = [name for name in part if name not in known]
+    if others and ignored is None:
+        raise PydanticCustomError(UNKNOWN_IN_PART, problem)
+
+    for name in others:
+        assert ignored is not None, "else the part was rejected"
+        ignored.add(f"messages[].content[].{name}")
 
 
 # Strict, because pydantic would decode bytes.
 Text = Annotated[str, Field(strict=True), WrapValidator(_join_text_parts)]
+Content = Annotated[str, Field(strict=True), WrapValidator(_join_parts)]  #: Also with images.
 
 
 def _without(fields: object, *names: str) -> object:
@@ -128,7 +192,7 @@ class UserMessage(WireModel):
     """A message of the user."""
 
     role: Literal["user"]
-    content: Text
+    content: Content
     name: str | None = None
 
 
@@ -160,7 +224,7 @@ class ToolMessage(WireModel):
     """The result of a tool call."""
 
     role: Literal["tool"]
-    content: Text
+    content: Content
     tool_call_id: str
     name: str | None = None
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from aiomlc.api.protocol.response_input import (
+    ImagePart,
     InputCall,
     InputCallOutput,
     InputItem,
@@ -140,7 +141,19 @@ def _to_tool_call(item: InputCall) -> dict[str, Any]:
     }
 
 
-def _chat_content(content: tuple[TextPart, ...]) -> str | list[dict[str, str]]:
-    """Return one text as it is, and several as the parts of a chat message."""
-    texts = [part.text for part in content]
-    return [{"type": "text", "text": text} for text in texts] if len(texts) > 1 else "".join(texts)
+def _chat_content(content: tuple[TextPart | ImagePart, ...]) -> str | list[dict[str, Any]]:
+    """Return one text as it is, and several parts or an image as the parts of a chat message."""
+    match content:
+        case ():
+            return ""
+        case (TextPart() as part,):
+            return part.text
+        case _:
+            return list(map(_chat_part, content))
+
+
+def _chat_part(part: TextPart | ImagePart) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+
+    return {"type": "image_url", "image_url": part.image_url}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "ImagePart",
     "Input",
     "InputCall",
     "InputCallOutput",
@@ -31,11 +32,37 @@ class TextPart(WireModel):
     logprobs: tuple[Any, ...] | None = None
 
 
+class ImagePart(WireModel):
+    """An image of a message."""
+
+    type: Literal["input_image"]
+    image_url: StrictStr
+    detail: Literal["auto", "low", "high", "original"] | None = (
+        None  #: A hint that changes nothing.
+    )
+    file_id: None = None  #: Not supported: there are no stored files.
+
+
 def _to_parts(content: object) -> object:
     return ({"type": "text", "text": content},) if isinstance(content, str) else content
 
 
-Content = Annotated[tuple[TextPart, ...], FIRST_ERROR, BeforeValidator(_to_parts)]
+def _part_tag(part: object) -> str:
+    kind = part.get("type") if isinstance(part, Mapping) else getattr(part, "type", None)
+    return "image part" if kind == "input_image" else "text part"
+
+
+Content = Annotated[
+    tuple[
+        Annotated[
+            Annotated[TextPart, Tag("text part")] | Annotated[ImagePart, Tag("image part")],
+            Discriminator(_part_tag),
+        ],
+        ...,
+    ],
+    FIRST_ERROR,
+    BeforeValidator(_to_parts),
+]
 
 
 class InputMessage(WireModel):

@@ -15,6 +15,8 @@ class PromptTokensDetails(WireModel):
     """A breakdown of the prompt tokens."""
 
     cached_tokens: int = 0  #: Tokens found in the KV cache, computed for another request.
+    #: Tokens that are embeddings of images; None if the prompt has no images.
+    image_tokens: Annotated[int | None, Field(exclude_if=lambda value: value is None)] = None
 
 
 class CompletionTokensDetails(WireModel):

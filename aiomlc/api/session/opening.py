@@ -20,6 +20,7 @@ from aiomlc.runtime.concurrency.event_loop import check_loop, running_loop
 from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
 from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.events import EventHub
+from aiomlc.runtime.images.sources import ImageSources
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder
 from aiomlc.runtime.loading.progress import LoadProgress
 
@@ -93,8 +94,10 @@ class ModelOpener:
         """Open the model, and return its session.
 
         Raises:
+            BadRequestError: If a setting of images is invalid.
             ModelLoadError: If the model cannot be opened.
         """
+        sources = ImageSources.from_config(config)
         self._events.emit("loading", model=config.model)
         try:
             loaded = await self._loader(
@@ -120,7 +123,7 @@ class ModelOpener:
 
             max_unread = config.max_unread_tokens
             engine = EngineClient(loaded.core, max_unread_tokens=max_unread, events=self._events)
-            session = ModelSession(engine, loaded)
+            session = ModelSession(engine, loaded, sources)
 
         self._events.emit("loaded", model=session_name(session))
         self._model_info = None

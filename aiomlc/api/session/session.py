@@ -30,10 +30,11 @@ from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.grammar.grammar import Grammar
 from aiomlc.runtime.images.image_data import ImageData
+from aiomlc.runtime.images.reference import ImageReference
+from aiomlc.runtime.images.sources import ImageSources
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
-from aiomlc.runtime.vision.vision_model import VisionModel
 from aiomlc.validation.arguments import outside_vocabulary
 from aiomlc.validation.json_values import short_repr
 
@@ -47,11 +48,20 @@ _MAX_INLINE_CHARACTERS = 20_000
 
 @final
 class ModelSession:
-    """An open engine and its decoder."""
+    """An open engine and its decoder.
 
-    def __init__(self, engine: EngineClient, model: LoadedModel) -> None:
+    Args:
+        engine: The engine.
+        model: Its decoder.
+        image_sources: Where the images of requests may come from; None is `data:` URLs and bytes.
+    """
+
+    def __init__(
+        self, engine: EngineClient, model: LoadedModel, image_sources: ImageSources | None = None
+    ) -> None:
         self.engine = engine
         self.model = model
+        self._image_sources = image_sources or ImageSources()
         self._encoder = PromptEncoder(model.tokenizer, model.context_window)
 
     @property
@@ -59,22 +69,21 @@ class ModelSession:
         """The task of the engine."""
         return self.engine.task
 
-    @property
-    def vision(self) -> VisionModel:
-        """The part of the model that reads images.
+    async def load_images(self, images: Sequence[tuple[str, ImageReference]]) -> list[ImageData]:
+        """Load the images of a request.
+
+        Args:
+            images: Each with the path of its field.
 
         Raises:
-            BadRequestError: If there is none.
+            BadRequestError: If the model reads no images, or one cannot be loaded.
+            MissingPackageError: If a package of the extra `vision` is not installed.
         """
-        vision = self.model.vision
-        if vision is None:
-            raise BadRequestError(
-                f"messages: the model {self.model.model_name} does not read images; open one that "
-                "does, or send text only",
-                param="messages",
-            )
+        if not images:
+            return []
 
-        return vision
+        self.model.require_vision("messages")
+        return await self._image_sources.load(images)
 
     async def encode(
         self, prompt: str, method: Callable[[Tokenizer, str], list[int]] = Tokenizer.encode
@@ -169,7 +178,8 @@ class ModelSession:
         if not images:
             return Prompt(await encode(prompt))
 
-        return await self.vision.prompt(prompt, images, encode)
+        vision = self.model.require_vision("messages")
+        return await vision.prompt(prompt, images, encode)
 
     async def compile(self, grammar: Grammar | None, param: str, num_choices: int) -> object:
         """Return the compiled grammar, or None if `grammar` is None.

@@ -51,5 +51,10 @@ class Prompt:
     def __len__(self) -> int:
         return len(self.token_ids)
 
+    @property
+    def num_embedded(self) -> int:
+        """The number of positions whose embeddings are given."""
+        return sum(len(piece.rows) for piece in self.pieces)
+
     def __repr__(self) -> str:
         return f"<Prompt {len(self)} tokens, {len(self.pieces)} embedded pieces>"

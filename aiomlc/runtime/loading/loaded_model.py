@@ -7,6 +7,7 @@ __all__ = ("LoadedEncoder", "LoadedModel")
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import Core
 from aiomlc.runtime.engine.prefix_transfer import PrefixTransfers
 from aiomlc.runtime.grammar.cache import GrammarCache
@@ -59,6 +60,24 @@ class LoadedModel:
         """
         adds = self.adds_special_tokens if add_special_tokens is None else add_special_tokens
         return self.tokenizer.add_special_tokens(token_ids) if adds else token_ids
+
+    def require_vision(self, param: str) -> VisionModel:
+        """Return the part that reads images.
+
+        Args:
+            param: The field of the request that has images.
+
+        Raises:
+            BadRequestError: If there is none.
+        """
+        if self.vision is None:
+            raise BadRequestError(
+                f"{param}: the model {self.model_name} does not read images; open one that does, "
+                "or send text only",
+                param=param,
+            )
+
+        return self.vision
 
     def splits(self, split_special_tokens: bool | None) -> bool:
         """Return whether special tokens in texts are plain text, if a request says this of it."""

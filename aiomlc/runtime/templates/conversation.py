@@ -24,7 +24,7 @@ from pydantic import (
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.output_formats.tool_format import find_tool_format
 from aiomlc.runtime.output_formats.tool_history import render_tool_calls
-from aiomlc.runtime.templates.message_forms import content_text
+from aiomlc.runtime.templates.message_forms import content_text, image_text
 from aiomlc.runtime.templates.placeholders import MessagePlaceholders
 from aiomlc.runtime.templates.tool_prompt import FUNCTIONS, ToolPromptFormat
 from aiomlc.validation.error_messages import plain_message
@@ -216,6 +216,7 @@ class Conversation(BaseModel):
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        image_placeholder: str = "",
         **variables: object,
     ) -> str:
         """Return the prompt of a chat, without `system_prefix_token_ids`.
@@ -226,6 +227,7 @@ class Conversation(BaseModel):
             tools: The offered tools in OpenAI's format.
             add_generation_prompt: Whether the prompt ends with the start of an assistant message.
             continue_final_message: Whether the prompt ends with the content of the last message.
+            image_placeholder: The text that stands for an image; a line break follows it.
             **variables: Not supported by conversation templates.
 
         Raises:
@@ -238,7 +240,7 @@ class Conversation(BaseModel):
                 param="chat_template_kwargs",
             )
 
-        system, turns = self._split_system(messages)
+        system, turns = self._split_system(messages, image_text(image_placeholder))
         template = self.system_template
         if self.bare_without_system and not system and not (tools and FUNCTIONS in template):
             template = ""
@@ -267,7 +269,7 @@ class Conversation(BaseModel):
         return [self.render([], add_generation_prompt=False)]
 
     def _split_system(
-        self, messages: Sequence[Mapping[str, Any]]
+        self, messages: Sequence[Mapping[str, Any]], image: str
     ) -> tuple[str, list[tuple[str, str | None]]]:
         """Return the system message, and the role and content of all other messages."""
         system = self.system_message
@@ -280,12 +282,12 @@ class Conversation(BaseModel):
         user_positions = [n for n, message in enumerate(messages) if message["role"] == "user"]
         last_user = user_positions[-1] if user_positions else 0
         return system, [
-            (_role(message), self._render_content(message, is_history=position < last_user))
+            (_role(message), self._render_content(message, image, is_history=position < last_user))
             for position, message in enumerate(messages)
         ]
 
-    def _render_content(self, message: Mapping[str, Any], *, is_history: bool) -> str:
-        content = content_text(message.get("content"))
+    def _render_content(self, message: Mapping[str, Any], image: str, *, is_history: bool) -> str:
+        content = content_text(message.get("content"), image)
         if message["role"] != "assistant":
             return content
 

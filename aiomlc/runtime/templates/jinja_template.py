@@ -120,6 +120,7 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        image_placeholder: str = "",
         **variables: object,
     ) -> str:
         """Return the prompt of a chat.
@@ -140,7 +141,7 @@ class ChatTemplate:
         }
         with active_budget().active():
             prompt = render_in_a_form(
-                lambda form: self._write({**context, "messages": form}), messages
+                lambda form: self._write({**context, "messages": form}), messages, image_placeholder
             )
 
         return _truncate(prompt) if continue_final_message else prompt

@@ -8,11 +8,20 @@ than their text, such as Python's form of a list.
 
 from __future__ import annotations
 
-__all__ = ("Messages", "content_text", "content_texts", "render_in_a_form", "texts_in")
+__all__ = (
+    "Messages",
+    "content_text",
+    "content_texts",
+    "image_text",
+    "is_image",
+    "render_in_a_form",
+    "texts_in",
+)
 
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from aiomlc.errors import BadRequestError
@@ -33,9 +42,27 @@ def content_texts(content: object) -> list[str]:
     return [part["text"] for part in parts if isinstance(part.get("text"), str)]
 
 
-def content_text(content: object) -> str:
-    """Return the text of a content; empty for null."""
-    return "".join(content_texts(content))
+def content_text(content: object, image: str = "") -> str:
+    """Return the text of a content; empty for null.
+
+    Args:
+        image: The text of an image.
+    """
+    if not image or isinstance(content, str):
+        return "".join(content_texts(content))
+
+    parts = content if isinstance(content, (list, tuple)) else ()
+    return "".join(image if is_image(part) else "".join(content_texts([part])) for part in parts)
+
+
+def is_image(part: Mapping[str, Any]) -> bool:
+    """Whether a part of a content stands for an image."""
+    return part.get("type") == "image"
+
+
+def image_text(placeholder: str) -> str:
+    """Return what stands for an image where the content is a text: MLC LLM's form."""
+    return f"{placeholder}\n" if placeholder else ""
 
 
 def texts_in(prompt: str, messages: Messages) -> list[bool]:
@@ -69,13 +96,17 @@ def _find_all(texts: Sequence[str], prompt: str, position: int) -> int | None:
     return position
 
 
-def render_in_a_form(write: Callable[[Messages], str], messages: Messages) -> str:
+def render_in_a_form(
+    write: Callable[[Messages], str], messages: Messages, image_placeholder: str = ""
+) -> str:
     """Return the prompt of the first form of the messages that the template reads.
 
-    If there is none, the prompt is that of the first form that the template accepts.
+    If there is none, the prompt is that of the first form that the template accepts. Templates that
+    read images write a placeholder for each; for others it is put into the text.
 
     Args:
         messages: The messages with the arguments of tool calls as objects.
+        image_placeholder: The text that stands for an image in a prompt.
 
     Raises:
         BadRequestError: If the template rejects the messages in every form.
@@ -83,7 +114,7 @@ def render_in_a_form(write: Callable[[Messages], str], messages: Messages) -> st
     """
     accepted: str | None = None
     rejection: BadRequestError | None = None
-    for form in _forms(messages):
+    for form in _forms(messages, image_text(image_placeholder)):
         try:
             prompt = _write_no_null(write, form)
         except TemplateLimitError:
@@ -95,7 +126,7 @@ def render_in_a_form(write: Callable[[Messages], str], messages: Messages) -> st
             rejection = rejection or error
             continue
 
-        if _is_read(form, prompt):
+        if _is_read(form, prompt) and _has_images(messages, prompt, image_placeholder):
             return prompt
 
         accepted = prompt if accepted is None else accepted
@@ -121,11 +152,11 @@ def _write_no_null(write: Callable[[Messages], str], messages: Messages) -> str:
     return filled if filled.count("None") < prompt.count("None") else prompt
 
 
-def _forms(messages: Messages) -> Iterator[Messages]:
+def _forms(messages: Messages, image: str) -> Iterator[Messages]:
     """Yield the messages as they are, then in every other form."""
     forms: list[Messages] = []
     for (change_users, change_others), *changes in itertools.product(
-        _CONTENT_CHANGES, (_unchanged, _fill_null), (_unchanged, _write_arguments)
+        _content_changes(image), (_unchanged, _fill_null), (_unchanged, _write_arguments)
     ):
         form = messages
         for change in changes:
@@ -144,9 +175,12 @@ def _unchanged(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return message
 
 
-def _join_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _join_parts(message: Mapping[str, Any], image: str) -> Mapping[str, Any]:
     content = message.get("content")
-    return {**message, "content": content_text(content)} if isinstance(content, list) else message
+    if not isinstance(content, list):
+        return message
+
+    return {**message, "content": content_text(content, image)}
 
 
 def _split_text(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -157,15 +191,19 @@ def _split_text(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**message, "content": [{"type": "text", "text": content}]}
 
 
-# What happens to the contents of users and to all others; templates that read the parts of users
-# may concatenate the text of others.
-_CONTENT_CHANGES: tuple[tuple[_Change, _Change], ...] = (
-    (_unchanged, _unchanged),
-    (_join_parts, _join_parts),
-    (_split_text, _split_text),
-    (_split_text, _join_parts),
-    (_join_parts, _split_text),
-)
+def _content_changes(image: str) -> tuple[tuple[_Change, _Change], ...]:
+    """Return what happens to the contents of users and to all others.
+
+    Templates that read the parts of users may concatenate the text of others.
+    """
+    join_parts = partial(_join_parts, image=image)
+    return (
+        (_unchanged, _unchanged),
+        (join_parts, join_parts),
+        (_split_text, _split_text),
+        (_split_text, join_parts),
+        (join_parts, _split_text),
+    )
 
 
 def _has_null(message: Mapping[str, Any]) -> bool:
@@ -197,6 +235,13 @@ def _objects(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
     values = [function.get("arguments") for function in functions]
     return [value for value in values if isinstance(value, Mapping)]
+
+
+def _has_images(messages: Messages, prompt: str, placeholder: str) -> bool:
+    """Whether the prompt has a placeholder for each image."""
+    contents = [message.get("content") for message in messages]
+    parts = [part for content in contents if isinstance(content, list) for part in content]
+    return not placeholder or prompt.count(placeholder) >= sum(map(is_image, parts))
 
 
 def _is_read(messages: Messages, prompt: str) -> bool:

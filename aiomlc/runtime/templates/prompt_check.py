@@ -68,4 +68,5 @@ def _with_other_text(content: object) -> object:
 
 
 def _with_other_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {**part, "text": _VISIBLE.sub(_OTHER_CHARACTER, part["text"])}
+    text = part.get("text")
+    return {**part, "text": _VISIBLE.sub(_OTHER_CHARACTER, text)} if text else dict(part)

@@ -59,6 +59,7 @@ class PromptTemplate(Protocol):
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        image_placeholder: str = "",
         **variables: object,
     ) -> str:
         """Return the prompt of a chat.
@@ -68,6 +69,7 @@ class PromptTemplate(Protocol):
             tools: The offered tools in OpenAI's format.
             add_generation_prompt: Whether the prompt ends with the start of an assistant message.
             continue_final_message: Whether the prompt ends with the content of the last message.
+            image_placeholder: The text that stands for an image in a prompt.
             **variables: Values for variables of the template.
 
         Raises:

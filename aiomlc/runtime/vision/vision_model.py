@@ -15,7 +15,7 @@ Encode: TypeAlias = Callable[[str], Awaitable[list[int]]]
 
 
 class VisionModel(Protocol):
-    """The tower of a model, with its image processor."""
+    """The tower of a model, with its image processor. Used in one event loop after the other."""
 
     @property
     def placeholder(self) -> str:

@@ -72,14 +72,24 @@ INVALID_REQUESTS = {
         "messages[0].content",
         "content part of type 'video' is not supported",
     ),
-    "image content part": InvalidRequest(
+    "image of a system message": InvalidRequest(
         {
             "messages": [
-                {"role": "user", "content": [{"type": "image_url", "image_url": "ftp://a"}]}
+                {"role": "system", "content": [{"type": "image_url", "image_url": "data:"}]}
             ]
         },
         "messages[0].content",
-        "content part of type 'image_url' is not supported",
+        "content part of type 'image_url' is not supported, only 'text'",
+    ),
+    "unknown field of an image": InvalidRequest(
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"uri": "data:"}}]}
+            ]
+        },
+        "messages[0].content",
+        "an image part must have the fields 'type' and 'image_url'",
+        UnsupportedFieldError,
     ),
     "unknown type of tool_choice": InvalidRequest(
         {"tools": [TOOL], "tool_choice": {"type": "custom", "custom": {"name": "f"}}},
