@@ -30,6 +30,7 @@ from .api.step.data import TextData as TextData
 from .api.step.data import TokenData as TokenData
 from .runtime.engine.pinned_prefix import PinnedPrefix as PinnedPrefix
 from .runtime.engine.prefix_transfer import PrefixExport as PrefixExport
+from .runtime.images.image_data import ImageData as ImageData
 from .runtime.templates.conversation import Conversation as Conversation
 from .runtime.templates.placeholders import MessagePlaceholders as MessagePlaceholders
 from .runtime.templates.registry import ConvTemplateRegistry as ConvTemplateRegistry

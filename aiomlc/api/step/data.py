@@ -24,6 +24,7 @@ from aiomlc.api.observability.metrics import usage_counts, usage_extra
 from aiomlc.api.protocol.generation_config import GenerationConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import Record
+from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.validation.arguments import check_str, check_token_ids, check_type, wrong_type
 
 
@@ -58,10 +59,10 @@ class TokenData:
         check_token_ids("prompt", self.token_ids)
 
 
-Data = TextData | TokenData
+Data = TextData | TokenData | ImageData
 PromptInput = str | Sequence[int] | Data | Sequence[Data]
 
-_PROMPT_TYPES = "a string, a list of token ids, or TextData and TokenData"
+_PROMPT_TYPES = "a string, a list of token ids, or TextData, TokenData and ImageData"
 
 
 class Request(NamedTuple):
@@ -173,7 +174,7 @@ def parse_inputs(prompt: object) -> tuple[Data, ...]:
     if isinstance(prompt, str):
         return (TextData(prompt),)
 
-    if isinstance(prompt, (TextData, TokenData)):
+    if isinstance(prompt, Data):
         return (prompt,)
 
     if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
@@ -186,7 +187,7 @@ def parse_inputs(prompt: object) -> tuple[Data, ...]:
     if all(isinstance(part, int) for part in parts):
         return (TokenData(parts),)
 
-    if not all(isinstance(part, (TextData, TokenData)) for part in parts):
+    if not all(isinstance(part, Data) for part in parts):
         raise BadRequestError(f"inputs must be {_PROMPT_TYPES}", param="inputs")
 
     return parts

@@ -24,11 +24,11 @@ from aiomlc.api.step.data import (
     PromptInput,
     Request,
     RequestStreamOutput,
-    TextData,
     configs_per_prompt,
     parse_inputs,
     parse_prompts,
 )
+from aiomlc.api.step.inputs import InputEncoder
 from aiomlc.api.step.live_requests import LiveRequests, OutputListener
 from aiomlc.api.step.results import ChoiceOutput, GenerateResult
 from aiomlc.config import EngineConfig, Mode
@@ -42,16 +42,14 @@ from aiomlc.errors import (
 )
 from aiomlc.runtime.concurrency.misuse import Uncopyable, explains
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
-from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.engine.step_log import StepLog
 from aiomlc.runtime.engine.trace import chrome_trace
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder
 from aiomlc.runtime.loading.memory_plan import MemoryPlan
 from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
-from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
-from aiomlc.validation.arguments import check_callable, check_token_ids, check_type
+from aiomlc.validation.arguments import check_callable, check_type
 
 StreamCallback = Callable[[list[RequestStreamOutput]], object]
 
@@ -132,7 +130,7 @@ class SyncMLCEngine(Uncopyable):
         #: The configuration, with the sizes from the memory plan.
         self.engine_config: EngineConfig = config if plan is None else plan.complete(config)
         self.tokenizer: Tokenizer = self._model.tokenizer
-        self._encoder = PromptEncoder(self.tokenizer, self._model.context_window)
+        self._inputs = InputEncoder(self._model, splits=self.engine_config.split_special_tokens)
         #: The maximum number of tokens of a sequence: prompt and completion.
         self.max_input_sequence_length: int = self._model.context_window
         template = self._model.chat_template
@@ -178,8 +176,8 @@ class SyncMLCEngine(Uncopyable):
         If one of the prompts fails, the others are cancelled.
 
         Args:
-            prompts: One prompt or several: strings, token ids, or lists of `TextData` and
-                `TokenData`.
+            prompts: One prompt or several: strings, token ids, or lists of `TextData`, `TokenData`
+                and `ImageData`.
             generation_config: The parameters of all prompts, or one config per prompt.
 
         Returns:
@@ -324,24 +322,10 @@ class SyncMLCEngine(Uncopyable):
         self, request: Request, listeners: Sequence[OutputListener] | None = None
     ) -> tuple[int, ...]:
         self._check_open()
-        prompt = self._prompt(request.inputs)
+        prompt = self._inputs.encode(request.inputs)
         config = request.generation_config
         options = replace(sequence_options(config, self._model), grammar=self._grammar(config))
         return self._requests.submit(request.request_id, prompt, options, config.n, listeners)
-
-    def _prompt(self, inputs: Sequence[Data]) -> Prompt:
-        prompt_ids: list[int] = []
-        splits = self.engine_config.split_special_tokens
-        method = Tokenizer.encode_split if splits else Tokenizer.encode
-        for data in inputs:
-            if isinstance(data, TextData):
-                prompt_ids += self._encoder.encode(data.text, method=method)
-            else:
-                check_token_ids("prompt", data.token_ids, self._model.vocab_size)
-                prompt_ids += data.token_ids
-        # A prompt that begins with token ids is complete as it is.
-        is_text = isinstance(inputs[0], TextData)
-        return Prompt(self._model.as_text(prompt_ids) if is_text else prompt_ids)
 
     def _grammar(self, config: GenerationConfig) -> object:
         grammar = response_grammar(config.format, self._model)

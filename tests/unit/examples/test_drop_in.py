@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ import httpx2
 import pytest
 from anyio.lowlevel import checkpoint
 
+import aiomlc
 from aiomlc import AiomlcError, AsyncMLCEngine, BadRequestError
 from aiomlc.config import BUNDLED_MODEL
 from aiomlc.serve import ServerOptions, create_app
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
+from tests.unit.runtime.images.pictures import encoded, gradient
 from tests.unit.serve.asgi import CHAT, events_of
 
 DROP_IN = Path(__file__).parents[3] / "examples" / "drop_in"
@@ -27,7 +30,7 @@ NAMES = {
     "serve": "AsyncMLCEngine MLCEngine EngineConfig data Data TextData TokenData Request "
     "RequestStreamOutput AsyncEmbeddingEngine PopenServer PagedRadixTree engine_utils",
     "serve.config": "EngineConfig",
-    "serve.data": "TextData TokenData RequestStreamOutput SingleRequestStreamOutput",
+    "serve.data": "TextData TokenData ImageData RequestStreamOutput SingleRequestStreamOutput",
     "serve.embedding_engine": "AsyncEmbeddingEngine",
     "serve.engine": "MLCEngine AsyncMLCEngine EngineConfig Chat AsyncChat",
     "serve.engine_base": "EngineConfig EngineMetrics CallbackStreamOutput EngineState "
@@ -100,7 +103,7 @@ def test_a_module_that_does_not_exist_here_says_so(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "attribute"),
-    [("serve", "ImageData"), ("serve.engine_base", "AsyncRequestStream")],
+    [("serve.engine_base", "AsyncRequestStream")],
 )
 def test_a_class_that_does_not_exist_here_says_so(name: str, attribute: str) -> None:
     with pytest.raises(AiomlcError, match="is not supported by aiomlc"):
@@ -112,6 +115,27 @@ def test_a_class_that_does_not_exist_here_says_so(name: str, attribute: str) -> 
         _ = module(name).no_such_name
     with pytest.raises(ModuleNotFoundError):
         module("no_such_module")
+
+
+def test_images_have_the_class_of_mlc_llm() -> None:
+    image_data = module("serve.data").ImageData
+    config = {
+        "model_type": "llava",
+        "model_config": {"vision_config": {"image_size": 336, "patch_size": 14}},
+    }
+    url = f"data:image/png;base64,{base64.b64encode(encoded(gradient(5, 3), 'PNG')).decode()}"
+
+    image = image_data.from_url(url, config)
+
+    assert isinstance(image, aiomlc.ImageData)
+    assert image.image.shape == (1, 3, 5, 3)
+    assert image == image_data(image.image, 7)
+    assert (len(image), len(image_data(image.image, 7))) == (576, 7)
+    assert len(image_data.from_url(url, {**config, "model_type": "phi3_v"})) == 1921
+    assert image_data.get_embed_size(config) == 576
+    assert image_data.get_input_size(config) == 336
+    with pytest.raises(ValueError, match="Unsupported image URL format"):
+        image_data.from_url("ftp://a", config)
 
 
 def test_configurations_can_be_changed_and_are_checked() -> None:
