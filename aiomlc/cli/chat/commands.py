@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from aiomlc.cli.chat.conversation import load_conversation, save_conversation
+from aiomlc.cli.chat.conversation import load_conversation, read_image, save_conversation
 from aiomlc.cli.chat.sampling_settings import (
     SET,
     complete_parameter,
@@ -104,6 +104,7 @@ class ChatCommands:
             _Command(("/help", "/?"), self._help, "show this list"),
             _Command(("/set",), self._set, "change a sampling parameter, or list", "[NAME VALUE]"),
             _Command(("/system",), self._system, "change the system message, or show it", "[TEXT]"),
+            _Command(("/image",), self._image, "send an image with the next question", "FILE"),
             _Command(("/show",), self._show, "show the model and the system message"),
             _Command(("/stats",), self._stats, "show the figures of the engine"),
             _Command(("/clear", "/reset"), self._clear, "begin a new conversation"),
@@ -151,7 +152,7 @@ class ChatCommands:
         if name == "/set" and not _NAME_AND_VALUE.match(argument.rpartition(";")[2]):
             return [f"{parameter} " for parameter in complete_parameter(word)]
 
-        return complete_path(word) if name in ("/save", "/load") else []
+        return complete_path(word) if name in ("/image", "/save", "/load") else []
 
     def _describe_unknown(self, name: str) -> str:
         hint = suggest(name, self._by_name, cutoff=0.5) or "; /help lists the commands"
@@ -181,6 +182,13 @@ class ChatCommands:
             conversation.system = argument.strip("\"'") and argument
         self._screen.show(f"system: {conversation.system or 'none'}")
 
+    def _image(self, argument: str) -> None:
+        path, images = _path(argument), self._session.images
+        images.append(read_image(path))
+        self._screen.show(
+            f"{path.name} goes with the next question ({count(len(images), 'image')})"
+        )
+
     def _show(self, _: str) -> None:
         self._screen.show(self._describe_model())
         self._system("")
@@ -198,6 +206,7 @@ class ChatCommands:
 
     def _clear(self, _: str) -> None:
         self._session.conversation.clear()
+        self._session.images.clear()
         self._screen.show("this is a new conversation")
 
     def _save(self, argument: str) -> None:

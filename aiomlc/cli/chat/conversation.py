@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ("Conversation", "Message", "Turn", "load_conversation", "save_conversation")
+__all__ = (
+    "Conversation",
+    "Message",
+    "Turn",
+    "load_conversation",
+    "read_image",
+    "save_conversation",
+    "user_message",
+)
 
+import base64
 import json
+import mimetypes
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +24,7 @@ from typing import Any, final
 
 from aiomlc.cli.terminal.failures import CommandError
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
 
 _MAX_FILE_BYTES = 1 << 26
 
@@ -25,14 +35,24 @@ class Turn:
 
     prompt: str
     answer: str
+    images: tuple[str, ...] = ()  #: Before the prompt, as `data:` URLs.
 
     @property
     def messages(self) -> tuple[Message, Message]:
         """The two messages of the turn."""
         return (
-            {"role": "user", "content": self.prompt},
+            user_message(self.prompt, self.images),
             {"role": "assistant", "content": self.answer},
         )
+
+
+def user_message(prompt: str, images: Sequence[str]) -> Message:
+    """Return a question as a message, after its images."""
+    if not images:
+        return {"role": "user", "content": prompt}
+
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in images]
+    return {"role": "user", "content": [*parts, {"type": "text", "text": prompt}]}
 
 
 @final
@@ -124,9 +144,27 @@ def load_conversation(path: Path) -> Conversation:
     if len(turns) % 2:
         raise CommandError(f"{path}: the last message must be an answer of the assistant")
 
-    contents = [message["content"] for message in turns]
-    pairs = zip(contents[::2], contents[1::2], strict=True)
-    return Conversation(system, [Turn(prompt, answer) for prompt, answer in pairs])
+    pairs = zip(turns[::2], turns[1::2], strict=True)
+    return Conversation(system, [_turn(question, answer) for question, answer in pairs])
+
+
+def _turn(question: Message, answer: Message) -> Turn:
+    content = question["content"]
+    if isinstance(content, str):
+        return Turn(content, answer["content"])
+
+    *images, text = content
+    return Turn(text["text"], answer["content"], tuple(part["image_url"]["url"] for part in images))
+
+
+def read_image(path: Path) -> str:
+    """Return a file as a `data:` URL; the engine decodes it with the question.
+
+    Raises:
+        CommandError: If the file cannot be read, or is too large.
+    """
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return f"data:{kind};base64,{base64.b64encode(_read_file(path)).decode()}"
 
 
 def _check_replaceable(path: Path) -> None:
@@ -138,7 +176,7 @@ def _check_replaceable(path: Path) -> None:
         ) from None
 
 
-def _read_messages(path: Path) -> list[dict[str, str]]:
+def _read_messages(path: Path) -> list[dict[str, Any]]:
     contents = _read_file(path)
     try:
         data = json.loads(contents)
@@ -174,5 +212,22 @@ def _is_message(value: Any) -> bool:  # noqa: ANN401 - JSON.
     return (
         isinstance(value, dict)
         and isinstance(value.get("role"), str)
-        and isinstance(value.get("content"), str)
+        and (isinstance(value.get("content"), str) or _has_images(value))
     )
+
+
+def _has_images(message: dict[str, Any]) -> bool:
+    """Whether a message is one of a user with images."""
+    match message:
+        case {"role": "user", "content": [*images, {"type": "text", "text": str()}]}:
+            return all(map(_is_image, images))
+        case _:
+            return False
+
+
+def _is_image(part: object) -> bool:
+    match part:
+        case {"type": "image_url", "image_url": {"url": str()}}:
+            return True
+        case _:
+            return False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 from anyio import CancelScope, sleep, to_thread
 
 from aiomlc.cli.chat.context_budget import ContextBudget
-from aiomlc.cli.chat.conversation import Conversation, Message, Turn
+from aiomlc.cli.chat.conversation import Conversation, Message, Turn, user_message
 from aiomlc.cli.terminal.failures import CommandError
 from aiomlc.cli.terminal.figures import ResponseFigures, count
 from aiomlc.cli.terminal.screen import Screen
@@ -53,6 +53,7 @@ class ChatSession:
         self._budget = ContextBudget(engine.max_input_sequence_length)
         self.options: dict[str, Any] = dict(options or {})
         self.conversation: Conversation = Conversation(system)
+        self.images: list[str] = []  #: Those of the next question, as `data:` URLs.
 
     @property
     def context_window(self) -> int:
@@ -84,20 +85,22 @@ class ChatSession:
             self._cancel_scope.cancel()
 
     async def answer(self, prompt: str) -> ResponseFigures:
-        """Generate the answer to a prompt, and add both to the conversation.
+        """Generate the answer to a prompt with `images`, and add all to the conversation.
 
-        Nothing is added if the response is stopped before its first text.
+        Nothing is added if the response is stopped before its first text. The next question has
+        no images in any case.
 
         Raises:
             RequestError: If the prompt or an option is invalid.
             EngineError: If the engine failed.
         """
         response = _Response(self._screen)
+        images, self.images = tuple(self.images), []
         try:
             with CancelScope() as self._cancel_scope:
                 forgotten = await self._turns_to_forget(prompt)
                 messages = self.conversation.messages_without(forgotten)
-                message = {"role": "user", "content": prompt}
+                message = user_message(prompt, images)
                 await self._stream([*messages, message], response, forgotten)
         finally:
             self._cancel_scope = self._before_prefill = None
@@ -109,7 +112,7 @@ class ChatSession:
         else:  # Stopped before the figures, which follow the last text.
             figures = replace(figures, finish_reason=None)
         if response.deltas:
-            self.conversation.turns.append(Turn(prompt, "".join(response.deltas)))
+            self.conversation.turns.append(Turn(prompt, "".join(response.deltas), images))
         total = figures.prompt_tokens + figures.completion_tokens
         return replace(figures, fills_context=total >= self.context_window)
 
@@ -126,9 +129,11 @@ class ChatSession:
 
         last = self.conversation.remove_last()
         num_turns = len(self.conversation.turns)
+        waiting, self.images = self.images, list(last.images)
         try:
             return await self.answer(last.prompt)
         finally:
+            self.images = waiting
             if len(self.conversation.turns) == num_turns:
                 self.conversation.turns.append(last)
 

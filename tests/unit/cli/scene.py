@@ -107,13 +107,15 @@ class Scene:
 
 
 @contextmanager
-def make_scene(core: FakeCore | None = None, *, context_window: int = 1024) -> Iterator[Scene]:
-    """Open an engine with a fake core."""
+def make_scene(
+    core: FakeCore | None = None, *, context_window: int = 1024, model: LoadedModel | None = None
+) -> Iterator[Scene]:
+    """Open an engine with a fake core, or a model that has it."""
     core = core or FakeCore()
 
     async def load(*_: object, **__: object) -> LoadedModel:
         await checkpoint()
-        return fake_model(core, context_window=context_window)
+        return model or fake_model(core, context_window=context_window)
 
     engine = AsyncMLCEngine(loader=load)
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(engine):

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from aiomlc.cli.chat.commands import is_command
+from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.testing import FakeCore
+from tests.unit.api.chat.vision import PARTS_TEMPLATE, vision_model
 from tests.unit.cli.scene import make_scene
+from tests.unit.runtime.images.pictures import encoded, gradient
 
 
 def notes_of(*script: str, replies: tuple[str, ...] = ("Hello!",)) -> str:
@@ -54,6 +57,7 @@ def test_leaving_ends_the_chat(leave: str) -> None:
 def test_help_lists_every_command() -> None:
     names = {
         "/help",
+        "/image",
         "/set",
         "/system",
         "/show",
@@ -183,6 +187,49 @@ def test_a_file_that_cannot_be_loaded_leaves_the_conversation(tmp_path: Path) ->
 
     assert "No such file or directory" in scene.notes.getvalue()
     assert scene.contents == ["Hi", "Hello!"]
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    """The file of a picture."""
+    path = tmp_path / "a b.png"
+    path.write_bytes(encoded(gradient(5, 3), "PNG"))
+    return path
+
+
+def test_an_image_goes_with_the_next_question(picture: Path, tmp_path: Path) -> None:
+    template, saved = ChatTemplate(PARTS_TEMPLATE), tmp_path / "chat.json"
+    core, second = FakeCore(), FakeCore()
+    with make_scene(core, model=vision_model(core, template)) as scene:
+        scene.type(f"/image {picture}", f"/image '{picture}'", "Compare.", "And?", f"/save {saved}")
+    with make_scene(second, model=vision_model(second, template)) as other:
+        other.type(f"/load {saved}", "/regen")
+
+    prompts = [bytes(prompt).decode() for prompt in [*core.prompts, *second.prompts]]
+    assert prompts[0] == "[user]" + " " * 10 + "Compare."
+    assert prompts[1] == prompts[2] == prompts[0] + "[assistant]Hello![user]And?"
+    shown = scene.notes.getvalue()
+    assert "a b.png goes with the next question (2 images)" in shown
+    assert scene.session.images == []
+
+
+def test_an_image_that_cannot_be_read_is_explained(picture: Path, tmp_path: Path) -> None:
+    notes = notes_of(f"/image {tmp_path}/none.png", f"/image {tmp_path}", "/image")
+    assert f"cannot read {tmp_path}/none.png: No such file or directory" in notes
+    assert f"cannot read {tmp_path}: not a regular file" in notes
+    assert "the argument is missing; type /image FILE" in notes
+
+    with make_scene() as scene:
+        scene.type(f"/image {picture}", "What?", "And now?")
+    assert "does not read images" in scene.notes.getvalue()
+    assert len(scene.core.prompts) == 1
+
+
+def test_a_new_conversation_has_no_image_to_send(picture: Path) -> None:
+    with make_scene() as scene:
+        scene.type(f"/image {picture}", "/clear", "Hello?")
+
+    assert len(scene.core.prompts) == 1
 
 
 def test_the_system_message_can_be_changed_and_is_shown() -> None:

@@ -11,7 +11,11 @@ import pytest
 from aiomlc.cli.chat.conversation import Conversation, Turn, load_conversation, save_conversation
 from aiomlc.cli.terminal.failures import CommandError
 
-TURNS = [Turn("Hi", "Hello!"), Turn("Wörter?", "Ja,\n\tviele. 日本")]
+TURNS = [
+    Turn("Hi", "Hello!"),
+    Turn("What?", "A cat.", ("data:image/png;base64,AAAA", "data:image/gif;base64,BBBB")),
+    Turn("Wörter?", "Ja,\n\tviele. 日本"),
+]
 
 
 def test_a_saved_conversation_is_loaded_unchanged(tmp_path: Path) -> None:
@@ -27,7 +31,7 @@ def test_a_saved_conversation_is_loaded_unchanged(tmp_path: Path) -> None:
 def test_forgotten_turns_are_saved_but_not_sent(tmp_path: Path) -> None:
     path = tmp_path / "chat.json"
     conversation = Conversation(turns=TURNS)
-    conversation.forget(1)
+    conversation.forget(2)
     save_conversation(conversation, path)
 
     assert [message["content"] for message in conversation.messages] == [
@@ -39,7 +43,7 @@ def test_forgotten_turns_are_saved_but_not_sent(tmp_path: Path) -> None:
 
 def test_removing_the_last_turn_keeps_the_number_of_forgotten_turns_valid() -> None:
     conversation = Conversation(turns=TURNS)
-    conversation.forget(2)
+    conversation.forget(3)
     conversation.remove_last()
     conversation.turns.append(Turn("New", "Answer"))
 
