@@ -1,6 +1,7 @@
 /** The playground: connects the parts of the page. */
 
 import { Api } from "./api.js";
+import { Attachments } from "./attachments.js";
 import { Chat, focusPrompt } from "./chat.js";
 import { ChatStore, newConversation } from "./chat_store.js";
 import { ChatsDialog } from "./chats_dialog.js";
@@ -27,6 +28,7 @@ const settings = new Settings(() => tabs.mark(settings.activeTabs));
 const api = new Api(() => byId("api-key").value);
 const chat = new Chat(api, { readSettings, onStateChange, restart });
 const store = new ChatStore();
+const attachments = new Attachments(showNotice);
 let conversation = newConversation(); // That on the page, as it was kept last.
 let models = new Map(); // By id.
 let invalid = null; // The field that the notice is about.
@@ -110,6 +112,7 @@ function open(other) {
   conversation = other;
   store.open = other;
   showNotice("");
+  attachments.clear();
   settings.systemPrompt = other.systemPrompt;
   chat.load(other.messages);
   panel.showChat();
@@ -158,10 +161,6 @@ function initComposer() {
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && chat.isRunning && !byId("chats").open) stop();
   });
-  prompt.addEventListener("paste", (event) => {
-    const { files, types } = event.clipboardData;
-    if (files.length > 0 && !types.includes("text/plain")) showNotice("Only text can be sent.");
-  });
   byId("new-chat").addEventListener("click", restart);
   byId("model").addEventListener("change", showModel);
   for (const kind of ["input", "click"]) byId("panel").addEventListener(kind, reviewNotice);
@@ -170,11 +169,13 @@ function initComposer() {
   showState();
 }
 
-function submit(text) {
-  if (!text.trim()) return;
+async function submit(text) {
+  await attachments.settle();
+  if (!text.trim() && attachments.isEmpty) return;
   panel.showChat();
-  if (!chat.send(text)) return;
+  if (!chat.send(text, attachments.urls)) return;
   byId("prompt").value = "";
+  attachments.clear();
 }
 
 function stop() {

@@ -49,10 +49,10 @@ export class Chat {
   }
 
   /** Appends a message of the user and generates the answer; false if nothing was sent. */
-  send(text) {
+  send(text, images) {
     const settings = this.isRunning ? null : this.#readSettings();
     if (!settings) return false;
-    this.#append(newMessage("user", text));
+    this.#append(newMessage("user", text, { images }));
     this.#generate(settings);
     return true;
   }
@@ -89,7 +89,7 @@ export class Chat {
     }
     const isQuestion = message.role === "user";
     const settings = this.#readSettings();
-    if (!settings || (isQuestion && !content.trim())) return false;
+    if (!settings || (isQuestion && !content.trim() && message.images.length === 0)) return false;
     this.stop();
     message.content = content;
     // The results of other calls of the same answer stay.

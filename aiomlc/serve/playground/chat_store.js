@@ -13,8 +13,10 @@ export function newConversation() {
 
 /** Returns what a list calls a conversation: the beginning of its first question. */
 export function titleOf({ messages }) {
-  const first = messages.find((message) => message.role === "user")?.content.trim() ?? "";
-  return first.length > 60 ? `${first.slice(0, 60)}…` : first || "No question";
+  const question = messages.find((message) => message.role === "user");
+  const first = question?.content.trim() ?? "";
+  const other = question?.images.length > 0 ? "An image" : "No question";
+  return first.length > 60 ? `${first.slice(0, 60)}…` : first || other;
 }
 
 /** The conversations of this browser; each has its own key, so that tabs do not disturb each other. */
@@ -94,7 +96,7 @@ function fromRequest(messages) {
   const names = new Map(); // Of tool calls, by id.
   for (const [index, message] of messages.entries()) {
     const content = textOf(message?.content);
-    if (content === null) throw new Error(`Message ${index + 1} has content that is not text.`);
+    if (content === null) throw new Error(`Message ${index + 1} has content that is not text or an image.`);
     if (index === 0 && ["system", "developer"].includes(message.role)) {
       conversation.systemPrompt = content;
       continue;
@@ -106,7 +108,7 @@ function fromRequest(messages) {
     for (const call of toolCalls) names.set(call.id, call.name);
     const tool = { toolCallId: message.tool_call_id, toolName: names.get(message.tool_call_id) };
     const fields = message.role === "tool" ? tool : { reasoning: textOf(message.reasoning_content) ?? "", toolCalls };
-    conversation.messages.push(newMessage(message.role, content, fields));
+    conversation.messages.push(newMessage(message.role, content, { ...fields, images: imagesOf(message.content) }));
   }
   return conversation;
 }
@@ -115,5 +117,16 @@ function fromRequest(messages) {
 function textOf(content) {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) return content === null || content === undefined ? "" : null;
-  return content.every((part) => typeof part?.text === "string") ? content.map((part) => part.text).join("\n") : null;
+  const texts = content.filter((part) => !isImage(part)).map((part) => part?.text);
+  return texts.every((text) => typeof text === "string") ? texts.join("\n") : null;
+}
+
+/** Returns the images of a message's content as URLs. */
+function imagesOf(content) {
+  return Array.isArray(content) ? content.filter(isImage).map((part) => part.image_url.url) : [];
+}
+
+/** Only images in the file itself: the page asks no other server for one. */
+function isImage(part) {
+  return part?.type === "image_url" && String(part.image_url?.url).startsWith("data:image/");
 }

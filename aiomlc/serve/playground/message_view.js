@@ -1,5 +1,6 @@
 /** The view of one message, with its buttons. */
 
+import { picture } from "./attachments.js";
 import { button, create, setText } from "./dom.js";
 import { figures, formatSeconds } from "./messages.js";
 import { copyButton, renderText } from "./text_view.js";
@@ -192,6 +193,8 @@ function statusLine(message) {
 function createParts(view) {
   const reasoningTitle = create("summary");
   const reasoningText = create("div", { className: "text" });
+  const images = create("div", { className: "images" }, view.message.images.map(picture));
+  images.hidden = view.message.images.length === 0;
   const text = create("div", { className: "text" });
   const edit = button("Edit", () => view.edit(), { className: "quiet" });
   const copy = copyButton(() => view.message.content);
@@ -209,7 +212,7 @@ function createParts(view) {
     reasoningText,
     reasoning: create("details", { className: "reasoning" }, reasoningTitle, reasoningText),
     text,
-    body: create("div", { className: "body" }, text),
+    body: create("div", { className: "body" }, images, text),
     problem: create("p", { className: "problem" }),
     forget,
     remedies: create("div", { className: "remedies" }, forget, restart),

@@ -5,6 +5,7 @@ export function newMessage(role, content = "", fields = {}) {
   return {
     role,
     content,
+    images: [], // Before the content, as `data:` URLs.
     reasoning: "",
     reasoningSeconds: null,
     toolCalls: [],
@@ -54,9 +55,9 @@ export function toRequest(messages, systemPrompt) {
 }
 
 function toWire(message) {
-  const { role, content } = message;
+  const { role, content, images } = message;
   if (role === "tool") return { role, content, tool_call_id: message.toolCallId };
-  if (role !== "assistant") return { role, content };
+  if (role !== "assistant") return { role, content: images.length > 0 ? toParts(images, content) : content };
 
   const wire = { role, content: content || null };
   if (message.reasoning) wire.reasoning_content = message.reasoning;
@@ -68,6 +69,10 @@ function toWire(message) {
     function: { name: call.name, arguments: call.arguments },
   }));
   return wire;
+}
+
+function toParts(images, text) {
+  return [...images.map((url) => ({ type: "image_url", image_url: { url } })), { type: "text", text }];
 }
 
 /** Describes an answer: its length, speed and share of cached tokens. */
