@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = (
     "AssistantMessageParam",
     "ChatMessageParam",
+    "ImagePartParam",
+    "ImageUrlParam",
     "MessageLike",
     "SystemMessageParam",
     "TextPartParam",
@@ -18,12 +20,28 @@ from typing import Any, Literal, NotRequired, Required, TypedDict
 
 from pydantic import BaseModel
 
+from aiomlc.runtime.images.image_data import ImageData
+
 
 class TextPartParam(TypedDict):
     """A part of a message's content."""
 
     type: Literal["text"]
     text: str
+
+
+class ImageUrlParam(TypedDict, total=False):
+    """An image: a `data:` URL or one that the operator allows, or the bytes of a file."""
+
+    url: Required[str | bytes | ImageData]
+    detail: Literal["auto", "low", "high", "original"]  #: A hint that changes nothing.
+
+
+class ImagePartParam(TypedDict):
+    """An image in a message's content."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrlParam | str | bytes | ImageData
 
 
 class SystemMessageParam(TypedDict):
@@ -38,7 +56,7 @@ class UserMessageParam(TypedDict):
     """A message from the user."""
 
     role: Literal["user"]
-    content: str | Iterable[TextPartParam]
+    content: str | Iterable[TextPartParam | ImagePartParam]
     name: NotRequired[str]
 
 
@@ -71,7 +89,7 @@ class ToolMessageParam(TypedDict):
     """The result of a tool call."""
 
     role: Literal["tool"]
-    content: str | Iterable[TextPartParam]
+    content: str | Iterable[TextPartParam | ImagePartParam]
     tool_call_id: str
 
 

@@ -67,12 +67,12 @@ class ImageData:
     @property
     def height(self) -> int:
         """The number of rows."""
-        return self.pixels.shape[0]
+        return int(self.pixels.shape[0])
 
     @property
     def width(self) -> int:
         """The number of columns."""
-        return self.pixels.shape[1]
+        return int(self.pixels.shape[1])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ImageData) and self.digest == other.digest
