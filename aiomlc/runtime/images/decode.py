@@ -6,30 +6,26 @@ converted to RGB as Pillow does, which drops an alpha channel. Of animations it 
 
 from __future__ import annotations
 
-__all__ = ("FORMATS", "decode_image", "decode_now")
+__all__ = ("FORMATS", "decode_pixels")
 
 import io
 import time
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import Final, NamedTuple, final
-
-from anyio import CapacityLimiter
-from anyio.lowlevel import RunVar
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from aiomlc.errors import BadRequestError, MissingPackageError
-from aiomlc.runtime.concurrency.worker_thread import run_in_worker
-from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.images.limits import ImageLimits
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: The accepted formats. Pillow knows more, some of which call other programs.
 FORMATS: Final = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
-_MAX_DECODINGS = 2  # At the same time, each with up to 14 bytes per pixel.
 _READ_BYTES = 4096  # Between two looks at the time.
 _MAX_REASON = 200  # Characters.
-
-_limiter: RunVar[CapacityLimiter] = RunVar("_limiter")
 
 
 class _Abandoned(Exception):  # noqa: N818 - not an error: nothing waits for the image any more.
@@ -54,35 +50,10 @@ def _pillow() -> _Pillow:
     return _Pillow(Image, ImageOps)
 
 
-async def decode_image(data: bytes, limits: ImageLimits, param: str) -> ImageData:
-    """Decode an image in a worker thread.
-
-    Args:
-        data: A file in one of `FORMATS`.
-        limits: The limits on pixels, bytes and seconds.
-        param: The field of the request, for errors.
-
-    Raises:
-        BadRequestError: If the data are no image, are damaged, or exceed a limit.
-        MissingPackageError: If Pillow is not installed.
-    """
-    async with _decodings():
-        return await run_in_worker(lambda cancelled: decode_now(data, limits, param, cancelled))
-
-
-def _decodings() -> CapacityLimiter:
-    limiter = _limiter.get(None)
-    if limiter is None:
-        limiter = CapacityLimiter(_MAX_DECODINGS)
-        _limiter.set(limiter)
-
-    return limiter
-
-
-def decode_now(
+def decode_pixels(
     data: bytes, limits: ImageLimits, param: str, is_cancelled: Callable[[], bool] = lambda: False
-) -> ImageData:
-    """Decode an image in this thread.
+) -> NDArray[np.uint8]:
+    """Return the pixels of an image: RGB, [height, width, 3], read-only. Blocks.
 
     Args:
         data: A file in one of `FORMATS`.
@@ -91,7 +62,7 @@ def decode_now(
         is_cancelled: Whether nothing waits for the image any more.
 
     Raises:
-        BadRequestError: As for `decode_image`.
+        BadRequestError: If the data are no image, are damaged, or exceed a limit.
         MissingPackageError: If Pillow is not installed.
     """
     pillow = _pillow()
@@ -147,7 +118,7 @@ class _LimitedFile(io.BytesIO):
         return super().read(size)
 
 
-def _read(file: _LimitedFile, limits: ImageLimits) -> ImageData:
+def _read(file: _LimitedFile, limits: ImageLimits) -> NDArray[np.uint8]:
     import numpy as np
 
     pillow = _pillow()
@@ -159,7 +130,7 @@ def _read(file: _LimitedFile, limits: ImageLimits) -> ImageData:
         pillow.operations.exif_transpose(opened, in_place=True)
         opened.info.pop("transparency", None)  # The conversion drops it too, but may warn.
         is_rgb = opened.mode == "RGB"
-        return ImageData(np.asarray(opened if is_rgb else opened.convert("RGB")))
+        return np.asarray(opened if is_rgb else opened.convert("RGB"))
 
 
 def _check_pixels(size: tuple[int, int], limits: ImageLimits) -> None:

@@ -59,10 +59,10 @@ class ImageData:
             BadRequestError: If it is no image, is damaged, or has more than 2**25 pixels or bytes.
             MissingPackageError: If Pillow is not installed.
         """
-        from aiomlc.runtime.images.decode import decode_now
+        from aiomlc.runtime.images.decode import decode_pixels
         from aiomlc.runtime.images.limits import ImageLimits
 
-        return decode_now(data, ImageLimits(), "data")
+        return ImageData(decode_pixels(data, ImageLimits(), "data"))
 
     @property
     def height(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ImageSources",)
+__all__ = ("ImageSources", "decode_image")
 
 import base64
 import binascii
@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Self, final
 from urllib.parse import unquote, urlsplit
 
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.runtime.images.addresses import Resolve, resolve_host
-from aiomlc.runtime.images.decode import decode_image
+from aiomlc.runtime.images.decode import decode_pixels
 from aiomlc.runtime.images.fetch import ImageFetcher
 from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.images.limits import ImageLimits
@@ -26,6 +29,32 @@ from aiomlc.runtime.images.reference import ImageReference
 from aiomlc.validation.json_values import safe_repr
 
 _SCHEMES = "a data: URL with base64, or a file: or http(s): URL that the operator allows"
+
+
+_MAX_DECODINGS = 2  # At the same time, which bounds the memory: up to 14 bytes for each pixel.
+_limiter: RunVar[CapacityLimiter] = RunVar("_limiter")
+
+
+async def decode_image(data: bytes, limits: ImageLimits, param: str) -> ImageData:
+    """Decode an image in a worker thread; see `decode_pixels`.
+
+    Raises:
+        BadRequestError: If the data are no image, are damaged, or exceed a limit.
+        MissingPackageError: If Pillow is not installed.
+    """
+    async with _decodings():
+        return await run_in_worker(
+            lambda is_cancelled: ImageData(decode_pixels(data, limits, param, is_cancelled))
+        )
+
+
+def _decodings() -> CapacityLimiter:
+    limiter = _limiter.get(None)
+    if limiter is None:
+        limiter = CapacityLimiter(_MAX_DECODINGS)
+        _limiter.set(limiter)
+
+    return limiter
 
 
 @final

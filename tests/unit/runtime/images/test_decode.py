@@ -19,9 +19,9 @@ from PIL import Image, ImageOps
 
 from aiomlc.errors import BadRequestError, MissingPackageError
 from aiomlc.runtime.images import decode
-from aiomlc.runtime.images.decode import decode_image
 from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.images.limits import ImageLimits
+from aiomlc.runtime.images.sources import decode_image
 from tests.unit.runtime.images import pictures
 
 LIMITS = ImageLimits()
