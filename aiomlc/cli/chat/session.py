@@ -53,7 +53,7 @@ class ChatSession:
         self._budget = ContextBudget(engine.max_input_sequence_length)
         self.options: dict[str, Any] = dict(options or {})
         self.conversation: Conversation = Conversation(system)
-        self.images: list[str] = []  #: Those of the next question, as `data:` URLs.
+        self.images: list[str] = []  #: Sent with the next question; `data:` URLs.
 
     @property
     def context_window(self) -> int:

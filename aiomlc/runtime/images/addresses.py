@@ -1,4 +1,4 @@
-"""Which hosts may be asked for images, and at which of their addresses.
+"""The hosts that may be asked for images, and the addresses that are connected to.
 
 A server that fetches what clients name must not be a way into its own network. A host must be
 allowed by name, and each of its addresses must be public or allowed itself. The addresses that are

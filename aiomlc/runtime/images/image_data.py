@@ -41,9 +41,10 @@ class ImageData:
                 param="pixels",
             )
 
-        if pixels.flags.writeable or not pixels.flags.c_contiguous:  # The caller may change it.
+        # The caller may change another.
+        if pixels.flags["W"] or not pixels.flags.c_contiguous:
             pixels = np.array(pixels, order="C")
-            pixels.flags.writeable = False
+            pixels.setflags(write=False)
 
         height, width, _ = pixels.shape
         digest = hashlib.sha256(height.to_bytes(4, "little") + width.to_bytes(4, "little"))

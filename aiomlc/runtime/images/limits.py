@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageLimits:
-    """What is accepted of images that clients send."""
+    """The limits on images that clients send."""
 
     max_images: int = 16  #: Images of a request.
     max_pixels: int = 2**25  #: Pixels of an image: those that its header declares.

@@ -1,4 +1,4 @@
-"""Where the images of requests may come from, and their loading."""
+"""The sources of images that requests name, and their loading."""
 
 from __future__ import annotations
 

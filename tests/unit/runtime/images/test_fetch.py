@@ -99,7 +99,7 @@ async def test_a_name_at_a_private_address_is_refused() -> None:
 
 
 async def test_a_name_that_changes_its_address_gains_nothing() -> None:
-    """What was checked is what is connected to: there is no second resolution."""
+    """There is no second resolution: the connection goes to an address that was checked."""
     names = Names(rebinding=[["192.0.2.1"], ["127.0.0.1"]])
     limits = ImageLimits(fetch_seconds=0.2)
     async with file_server(a=answer(200, CONTENT)) as server:
