@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Self, final
 from urllib.parse import unquote, urlsplit
 
-from anyio import CapacityLimiter
+from anyio import CapacityLimiter, create_task_group
 from anyio.lowlevel import RunVar
 
 from aiomlc.config import EngineConfig
-from aiomlc.errors import BadRequestError
+from aiomlc.errors import AiomlcError, BadRequestError
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.runtime.images.addresses import Resolve, resolve_host
 from aiomlc.runtime.images.decode import decode_pixels
@@ -101,7 +101,7 @@ class ImageSources:
         )
 
     async def load(self, images: Sequence[tuple[str, ImageReference]]) -> list[ImageData]:
-        """Load images one after the other.
+        """Load images at the same time; the first failure ends the loading of the others.
 
         Args:
             images: Each with the path of its field in the request, for errors.
@@ -117,7 +117,24 @@ class ImageSources:
                 param="messages",
             )
 
-        return [await self._load(image.source, param) for param, image in images]
+        loaded: dict[int, ImageData] = {}
+        failures: list[AiomlcError] = []
+
+        async def load(index: int, param: str, image: ImageReference) -> None:
+            try:
+                loaded[index] = await self._load(image.source, param)
+            except AiomlcError as error:
+                failures.append(error)
+                group.cancel_scope.cancel()
+
+        async with create_task_group() as group:
+            for index, (param, image) in enumerate(images):
+                group.start_soon(load, index, param, image)
+
+        if failures:
+            raise failures[0]
+
+        return [loaded[index] for index in range(len(images))]
 
     async def _load(self, source: str | bytes | ImageData, param: str) -> ImageData:
         if isinstance(source, ImageData):

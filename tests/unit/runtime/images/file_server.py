@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from anyio import create_task_group, create_tcp_listener, sleep_forever
+from anyio import (
+    BrokenResourceError,
+    EndOfStream,
+    create_task_group,
+    create_tcp_listener,
+    sleep_forever,
+)
 from anyio.abc import SocketAttribute, SocketStream
 
 
@@ -20,7 +26,11 @@ class FileServer:
     hangs: bool = False  #: Whether an answer never ends.
 
     async def serve(self, stream: SocketStream) -> None:
-        """Answer one request."""
+        """Answer one request, unless the client has gone."""
+        with suppress(EndOfStream, BrokenResourceError):
+            await self._answer(stream)
+
+    async def _answer(self, stream: SocketStream) -> None:
         async with stream:
             head = b""
             while not head.endswith(b"\r\n\r\n"):

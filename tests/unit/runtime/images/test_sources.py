@@ -86,6 +86,21 @@ async def test_too_many_images_are_refused_before_one_is_read() -> None:
     assert caught.value.param == "messages"
 
 
+async def test_images_keep_their_order_and_a_failure_ends_the_others() -> None:
+    files = [encoded(gradient(width, 3), "PNG") for width in range(1, 9)]
+    images = [(f"{PARAM}[{n}]", ImageReference(file)) for n, file in enumerate(files)]
+    assert [image.width for image in await ImageSources().load(images)] == list(range(1, 9))
+
+    async with file_server(a=answer(200, b"", content_length="9")) as server:
+        server.hangs = True
+        slow = ImageReference(f"http://127.0.0.1:{server.port}/a")
+        sources = ImageSources(ImageLimits(fetch_seconds=1000), allowed_domains=["127.0.0.1"])
+        with pytest.raises(BadRequestError, match="no image") as caught:
+            await sources.load([("slow", slow), ("damaged", ImageReference(b"text"))])
+
+    assert caught.value.param == "damaged"
+
+
 async def test_files_of_the_allowed_directory_are_read(tmp_path: Path) -> None:
     (tmp_path / "a b.png").write_bytes(PNG)
     sources = ImageSources(local_path=tmp_path)
