@@ -12,7 +12,6 @@
 #include "platform/isa.h"
 
 namespace aiomlc {
-namespace {
 
 static_assert(kPageSize == kTilePageSize);
 
@@ -39,7 +38,6 @@ TileFunction ActiveTileFunction([[maybe_unused]] KvType stored) {
   return AttendTilePortable;
 }
 
-/*! \return The calling thread's working memory, large enough for any tile of this head_dim. */
 AttentionScratch ThreadScratch(int64_t head_dim) {
   thread_local AlignedBuffer buffer;
   const int64_t width = (head_dim + kTilePageSize - 1) / kTilePageSize * kTilePageSize;
@@ -65,6 +63,8 @@ AttentionScratch ThreadScratch(int64_t head_dim) {
   }
   return scratch;
 }
+
+namespace {
 
 /*!
  * \brief Divides sequences into tiles: some rows of a sequence, times query heads that share a
@@ -109,6 +109,7 @@ class TilePlan {
     tile.queries = queries_ + offset * bytes;
     tile.output = output_ + offset * bytes;
     tile.row_stride = row_stride;
+    tile.query_head_stride = tile.output_head_stride = shape_.head_dim;
     tile.num_rows = static_cast<int>(end - begin);
     tile.num_heads = static_cast<int>(std::min(tile_heads_, group_ - head_in_group));
     tile.head_dim = static_cast<int>(shape_.head_dim);

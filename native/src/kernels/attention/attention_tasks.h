@@ -17,6 +17,12 @@ namespace aiomlc {
 
 using TileFunction = void (*)(const AttentionTile&, const TileWork&, const AttentionScratch&);
 
+/*! \return The function of the active tier. */
+TileFunction ActiveTileFunction();
+
+/*! \return The calling thread's working memory, large enough for any tile of this head_dim. */
+AttentionScratch ThreadScratch(int64_t head_dim);
+
 /*!
  * \brief The tasks of one call. Their memory is reused by the next call.
  *

@@ -44,8 +44,8 @@ class TileAttention {
 
   void LoadQueries() {
     for (int query = 0; query < num_queries(); ++query) {
-      const Element* source = static_cast<const Element*>(tile_.queries) +
-                              Offset(query / tile_.num_heads, query % tile_.num_heads);
+      const Element* source =
+          static_cast<const Element*>(tile_.queries) + Offset(query, tile_.query_head_stride);
       for (int c = 0; c < width_; c += Lanes::kWidth) {
         Operands::StoreQueries(scratch_.queries, query * width_ + c,
                                LoadPadded(source + c, tile_.head_dim - c));
@@ -118,8 +118,8 @@ class TileAttention {
    */
   void StoreOutput(const SoftmaxState& state) {
     for (int query = 0; query < num_queries(); ++query) {
-      Element* output = static_cast<Element*>(tile_.output) +
-                        Offset(query / tile_.num_heads, query % tile_.num_heads);
+      Element* output =
+          static_cast<Element*>(tile_.output) + Offset(query, tile_.output_head_stride);
       const Vector scale = Lanes::Set(1.0f / state.total[query]);
       for (int c = 0; c < tile_.head_dim; c += Lanes::kWidth) {
         const Vector sums = Lanes::Load(state.sums + query * width_ + c);
@@ -139,9 +139,9 @@ class TileAttention {
 
   static int Smaller(int64_t a, int64_t b) { return static_cast<int>(a < b ? a : b); }
 
-  /*! \return The offset of a head of a row in the query and output tensors. */
-  int64_t Offset(int row, int head) const {
-    return row * tile_.row_stride + static_cast<int64_t>(head) * tile_.head_dim;
+  /*! \return The offset of a query in a tensor whose heads are `head_stride` apart. */
+  int64_t Offset(int query, int64_t head_stride) const {
+    return query / tile_.num_heads * tile_.row_stride + query % tile_.num_heads * head_stride;
   }
 
   template <typename Type>

@@ -52,9 +52,11 @@ struct AttentionScratch {
  * values, of a head.
  */
 struct AttentionTile {
-  const void* queries;  // of the first row and head; heads are adjacent
-  void* output;         // same layout
-  int64_t row_stride;
+  const void* queries;  // of the first row and head
+  void* output;
+  int64_t row_stride;         // of queries and output
+  int64_t query_head_stride;  // head_dim if heads are adjacent
+  int64_t output_head_stride;
   int num_rows;
   int num_heads;
   int head_dim;
