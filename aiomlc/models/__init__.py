@@ -6,7 +6,7 @@ Importing this package does not import tvm; only the modules of `graph` do.
 from __future__ import annotations
 
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig
+from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig, EncoderNames
 from aiomlc.models.config.layers import AttentionConfig, ExpertsConfig, LayerConfig, MlpConfig
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.config.vision import VisionConfig
@@ -31,6 +31,7 @@ __all__ = (
     "BlockEncoderConfig",
     "DecoderConfig",
     "EncoderConfig",
+    "EncoderNames",
     "ExpertsConfig",
     "LayerConfig",
     "MlpConfig",

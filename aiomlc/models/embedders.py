@@ -6,16 +6,18 @@ __all__ = ("as_encoder", "with_prefix")
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.gguf.model import read_gguf
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.config.encoder import BlockEncoderConfig, ClassifierConfig
+from aiomlc.models.config.encoder import BlockEncoderConfig, ClassifierConfig, EncoderConfig
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.output_head import has_tensor
 from aiomlc.models.families.sequence_classifier import is_classifier, num_labels
 
 _PREFIX = "model."
+Encoder = TypeVar("Encoder", EncoderConfig, BlockEncoderConfig)
 
 
 def as_encoder(
@@ -48,13 +50,14 @@ def as_encoder(
     return encoder if files.is_gguf else with_prefix(encoder, files.model)
 
 
-def with_prefix(config: BlockEncoderConfig, directory: Path) -> BlockEncoderConfig:
-    """Return the config with the prefix that the names of tensors have in a directory.
+def with_prefix(config: Encoder, directory: Path) -> Encoder:
+    """Return the config with the prefix that the names of tensors have in a directory, or without.
 
     A model that was saved without a head for tokens or classes has none.
     """
-    is_prefixed = has_tensor(directory, f"{_PREFIX}embed_tokens.weight")
-    return replace(config, hf_prefix=_PREFIX if is_prefixed else "")
+    words = config.names.words if isinstance(config, EncoderConfig) else "embed_tokens"
+    is_prefixed = has_tensor(directory, f"{config.hf_prefix}{words}.weight")
+    return replace(config, hf_prefix=config.hf_prefix if is_prefixed else "")
 
 
 def _embeds(files: ConfigFiles) -> bool:

@@ -31,7 +31,9 @@ from aiomlc.models.embedders import as_encoder, with_prefix
 from aiomlc.models.families import (
     bert,
     cohere,
+    distilbert,
     ernie4_5,
+    eurobert,
     exaone4,
     gemma,
     gemma2,
@@ -43,6 +45,7 @@ from aiomlc.models.families import (
     gpt_oss,
     granite,
     granite_hybrid,
+    gte,
     helium,
     idefics3,
     internlm3,
@@ -56,6 +59,7 @@ from aiomlc.models.families import (
     mixtral,
     modernbert,
     nemotron,
+    nomic_bert,
     olmo2,
     olmo3,
     olmoe,
@@ -91,7 +95,9 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "bert": bert.parse,
         "bert-bge": bert.parse,  # MLC LLM's name for checkpoints with unused tensors.
         "cohere": cohere.parse,
+        "distilbert": distilbert.parse,
         "ernie4_5": ernie4_5.parse,
+        "eurobert": eurobert.parse,
         "exaone4": exaone4.parse,
         "gemma": gemma.parse,
         "gemma2": gemma2.parse,
@@ -109,6 +115,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "gpt_oss": gpt_oss.parse,
         "granite": granite.parse,
         "granitemoehybrid": granite_hybrid.parse,
+        "gte": gte.parse,
         "helium": helium.parse,
         "idefics3": lambda fields: _parse_text(text_fields(fields)),
         "internlm3": internlm3.parse,
@@ -123,6 +130,8 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "mixtral": mixtral.parse,
         "modernbert": modernbert.parse,
         "nemotron": nemotron.parse,
+        "new": gte.parse,
+        "nomic_bert": nomic_bert.parse,
         "olmo2": olmo2.parse,
         "olmo3": olmo3.parse,
         "olmoe": olmoe.parse,
@@ -238,10 +247,12 @@ def _for_task(config: ModelConfig, fields: Fields, files: ConfigFiles) -> ModelC
         match config:
             case DecoderConfig():
                 return as_encoder(config, fields, files)
-            case BlockEncoderConfig() if config.model_type.startswith("gemma3"):
-                return with_prefix(config, files.model)
-            case _:
+            case _ if config.classifier is not None:
                 return config
+            case EncoderConfig():
+                return with_prefix(config, files.model)
+            case BlockEncoderConfig():
+                return with_prefix(config, files.model) if config.hf_prefix else config
 
 
 def with_own_head(

@@ -24,6 +24,7 @@ from aiomlc.models import (
     MODEL_TYPES,
     BlockEncoderConfig,
     EncoderConfig,
+    EncoderNames,
     Parameter,
     model_parameters,
     supported_type,
@@ -31,6 +32,7 @@ from aiomlc.models import (
 )
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.quantization import StoredQuantization
+from aiomlc.models.embedders import with_prefix
 from aiomlc.runtime.loading.model_directory import fetch_model
 from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.tools.mlc_format import MLCFormat
@@ -181,6 +183,10 @@ def _parameters(config: ConvertibleConfig) -> Sequence[Parameter]:
     return (replace(head, sources=embedding.sources), embedding, *others)
 
 
+def _is_mlc_encoder(config: EncoderConfig) -> bool:
+    return config.classifier is None and config.names == EncoderNames()
+
+
 def read_hugging_face_config(directory: Path, model_type: str) -> ConvertibleConfig:
     """Read `config.json`.
 
@@ -194,10 +200,12 @@ def read_hugging_face_config(directory: Path, model_type: str) -> ConvertibleCon
     with load_errors(path):
         name = supported_type(fields)
         config = with_own_head(MODEL_TYPES[name](fields), directory)
+        if isinstance(config, EncoderConfig):
+            config = with_prefix(config, directory)
     if (
         name in _UNSUPPORTED
         or isinstance(config, BlockEncoderConfig)
-        or (isinstance(config, EncoderConfig) and config.classifier is not None)
+        or (isinstance(config, EncoderConfig) and not _is_mlc_encoder(config))
     ):
         raise BadRequestError(
             f"{path}: model_type {name!r} cannot be converted: MLC's format has other tensors; "

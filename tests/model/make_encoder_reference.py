@@ -10,6 +10,7 @@ from __future__ import annotations
 __all__ = ("SENTENCES", "reference_outputs", "reference_states")
 
 import importlib.util
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +54,20 @@ def reference_outputs(name: str) -> NDArray[np.float32]:
     import torch
     import transformers
 
-    values = tiny_encoders.CONFIGS[name]
-    config = transformers.AutoConfig.for_model(**values)
     is_classifier = name in tiny_encoders.CLASSIFIERS
     kind = transformers.AutoModelForSequenceClassification if is_classifier else None
-    model = (kind or transformers.AutoModel).from_config(config, attn_implementation="eager").eval()
-    weights = tiny_encoders.encoder_weights(name)
-    state = {name: torch.from_numpy(value.copy()) for name, value in weights.items()}
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    if unexpected or any(not name.startswith("pooler.") for name in missing):
-        raise ValueError(f"missing {missing}, unexpected {unexpected}")
+    with tempfile.TemporaryDirectory() as directory:
+        tiny_encoders.write_encoder(Path(directory), name)
+        model, problems = (kind or transformers.AutoModel).from_pretrained(
+            directory, attn_implementation="eager", dtype="float32", output_loading_info=True
+        )
+    missing = {key for key in problems["missing_keys"] if not key.startswith("pooler.")}
+    others = [problems[kind] for kind in ("unexpected_keys", "mismatched_keys")]
+    if missing or any(others):
+        raise ValueError(f"missing {missing}, unexpected or of another shape {others}")
 
-    has_types = getattr(config, "type_vocab_size", 1) > 1
+    model.eval()
+    has_types = getattr(model.config, "type_vocab_size", 1) > 1
     outputs = []
     with torch.inference_mode():
         for each in tiny_encoders.encoded_texts():

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("ENCODER_CONFIG", "INPUTS", "encoder_weights", "write_encoder")
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def encoder_weights() -> Weights:
     """Return the float32 weights, identical on every machine."""
     random = np.random.Generator(np.random.PCG64(4))
     weights: Weights = {}
-    for parameter in encoder_parameters(parse(Fields(ENCODER_CONFIG, Path("config.json")))):
+    config = replace(parse(Fields(ENCODER_CONFIG, Path("config.json"))), hf_prefix="")
+    for parameter in encoder_parameters(config):
         rows = parameter.shape[0] // len(parameter.sources)
         for name in parameter.sources:
             values = random.standard_normal((rows, *parameter.shape[1:]))

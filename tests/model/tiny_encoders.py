@@ -88,6 +88,51 @@ _GEMMA: dict[str, Any] = _QWEN3 | {
     "use_bidirectional_attention": True,
     "matryoshka_dimensions": [16, 32],
 }
+_DISTILBERT: dict[str, Any] = {
+    "model_type": "distilbert",
+    "architectures": ["DistilBertModel"],
+    "vocab_size": 90,
+    "dim": 48,
+    "hidden_dim": 112,
+    "n_layers": 3,
+    "n_heads": 4,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+_NOMIC: dict[str, Any] = {
+    "model_type": "nomic_bert",
+    "architectures": ["NomicBertModel"],
+    "vocab_size": 90,
+    "hidden_size": 48,
+    "intermediate_size": 72,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "type_vocab_size": 2,
+    "hidden_act": "silu",
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+    "pad_token_id": 0,
+}
+_GTE: dict[str, Any] = _NOMIC | {
+    "model_type": "gte",
+    "architectures": ["GteModel"],
+    "hidden_act": "gelu",
+    "rope_parameters": {"rope_type": "default", "rope_theta": 20000.0},
+}
+_EUROBERT: dict[str, Any] = {
+    "model_type": "eurobert",
+    "architectures": ["EuroBertModel"],
+    "vocab_size": 90,
+    "hidden_size": 48,
+    "intermediate_size": 72,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 250000.0},
+    "pad_token_id": 0,
+}
 _LABELS = {"id2label": {"0": "negative", "1": "neutral", "2": "positive"}}
 _ONE_LABEL = {"id2label": {"0": "LABEL_0"}}
 
@@ -103,6 +148,10 @@ EMBEDDERS: dict[str, dict[str, Any]] = {
     "modernbert": _MODERNBERT,
     "qwen3_embedding": _QWEN3,
     "embeddinggemma": _GEMMA,
+    "distilbert": _DISTILBERT,
+    "nomic_bert": _NOMIC,
+    "gte": _GTE,
+    "eurobert": _EUROBERT,
 }
 CLASSIFIERS: dict[str, dict[str, Any]] = {
     "bert_reranker": _with_head(ENCODER_CONFIG, "Bert", _ONE_LABEL),
@@ -111,6 +160,7 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "xlm_roberta_reranker": _with_head(
         _ROBERTA | {"model_type": "xlm-roberta"}, "XLMRoberta", _ONE_LABEL
     ),
+    "gte_reranker": _with_head(_GTE | {"type_vocab_size": 1}, "Gte", _ONE_LABEL),
     "qwen3_classifier": _with_head(_QWEN3, "Qwen3", _LABELS),
     "modernbert_classifier": _with_head(_MODERNBERT, "ModernBert", _LABELS),
     "modernbert_reranker": _with_head(

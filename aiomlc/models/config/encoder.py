@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ("BlockEncoderConfig", "ClassifierConfig", "EncoderConfig", "EncoderPooling")
+__all__ = (
+    "BlockEncoderConfig",
+    "ClassifierConfig",
+    "EncoderConfig",
+    "EncoderNames",
+    "EncoderPooling",
+)
 
 from dataclasses import dataclass
 from typing import Literal
 
 from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.rope import RopeConfig
 
 #: The input of a head: the hidden state of a token, or the mean of all.
 EncoderPooling = Literal["first", "mean", "last"]
@@ -28,8 +35,32 @@ class ClassifierConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderNames:
+    """What a checkpoint calls the tensors of an encoder, without `.weight` and `.bias`.
+
+    The matrices of queries, keys and values may be one tensor, and so may those of a gate and what
+    it multiplies. The names of a layer's tensors follow `layer`, which has a place for its number.
+    """
+
+    words: str = "embeddings.word_embeddings"
+    positions: str = "embeddings.position_embeddings"
+    token_types: str = "embeddings.token_type_embeddings"
+    norm: str = "embeddings.LayerNorm"
+    layer: str = "encoder.layer.{}."
+    qkv: tuple[str, ...] = ("attention.self.query", "attention.self.key", "attention.self.value")
+    attention_output: str = "attention.output.dense"
+    attention_norm: str = "attention.output.LayerNorm"
+    up: tuple[str, ...] = ("intermediate.dense",)  #: The gate, if there is one, is the first.
+    down: str = "output.dense"
+    output_norm: str = "output.LayerNorm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig:
-    """The sizes that determine the graph of an encoder with a table of positions, as BERT's."""
+    """The sizes that determine the graph of an encoder with norms after its layers, as BERT's.
+
+    The positions of tokens are rows of a table, or rotate queries and keys.
+    """
 
     kind: Literal["encoder"] = "encoder"
     model_type: str
@@ -38,10 +69,19 @@ class EncoderConfig:
     intermediate_size: int
     num_hidden_layers: int
     num_attention_heads: int
-    num_positions: int  #: Rows of the table of positions.
+    num_positions: int  #: Rows of the table of positions; with RoPE, tokens of an input.
     position_offset: int = 0  #: The row of an input's first token.
-    num_token_types: int
+    num_token_types: int  #: 0 if there is no table of types.
     layer_norm_eps: float
+    rope: RopeConfig | None = None  #: None for a table of positions.
+    gate: Literal["silu", "gelu"] | None = None  #: The activation of a gate; None for plain GELU.
+    #: Whether the fused matrix of a gate has what it multiplies first.
+    has_gate_last: bool = False
+    qkv_bias: bool = True
+    output_bias: bool = True  #: Of attention.
+    up_bias: bool = True
+    down_bias: bool = True
+    names: EncoderNames = EncoderNames()
     #: The prefix of the names of the encoder's tensors in a Hugging Face directory.
     hf_prefix: str = ""
     classifier: ClassifierConfig | None = None  #: None for an encoder that embeds.

@@ -209,6 +209,18 @@ class Fields:
         """Return the fields with other values of some of them."""
         return self._derived({**self._values, **values}, self._prefix)
 
+    def renamed(self, names: Mapping[str, str]) -> Fields:
+        """Return the fields under other names, by name in the file, which messages still have."""
+        values = {new: self._values[old] for old, new in names.items() if old in self}
+        file_names = {new: old for old, new in names.items() if old in self}
+        return Fields(
+            {**self._values, **values},
+            self.path,
+            self._prefix,
+            {**self._names, **file_names},
+            self._tensors,
+        )
+
     def with_defaults(self, **defaults: object) -> Fields:
         """Return the fields with defaults for absent fields; a null field stays null."""
         return self._derived({**defaults, **self._values}, self._prefix)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("parse", "parse_roberta", "parse_xlm_roberta")
+__all__ = ("check_heads", "parse", "parse_roberta", "parse_xlm_roberta")
 
 from aiomlc.models.config.encoder import ClassifierConfig, EncoderConfig
 from aiomlc.models.config.fields import Fields, refuse_quantized
@@ -46,13 +46,7 @@ def _parse(
     fields: Fields, model_type: str, prefix: str, head: tuple[str, str], offset: int = 0
 ) -> EncoderConfig:
     _refuse_unsupported(fields)
-    heads = fields.integer("num_attention_heads")
-    hidden = fields.integer("hidden_size")
-    if hidden % heads:
-        raise fields.error(
-            "num_attention_heads", f"must divide hidden_size ({hidden}), got {heads}"
-        )
-
+    hidden, heads = check_heads(fields)
     classifier = _parse_classifier(fields, prefix, head)
     positions = "max_position_embeddings"
     return EncoderConfig(
@@ -66,11 +60,27 @@ def _parse(
             positions if positions in fields else "context_window_size", minimum=offset + 1
         ),
         position_offset=offset,
-        num_token_types=fields.integer("type_vocab_size", 2),
+        num_token_types=fields.integer("type_vocab_size", 2, minimum=1),
         layer_norm_eps=fields.number("layer_norm_eps", 1e-12),
-        hf_prefix=prefix if classifier is not None else "",
+        hf_prefix=prefix,
         classifier=classifier,
     )
+
+
+def check_heads(
+    fields: Fields, hidden_name: str = "hidden_size", heads_name: str = "num_attention_heads"
+) -> tuple[int, int]:
+    """Return the hidden size, and the heads that divide it.
+
+    Raises:
+        ModelLoadError: If a field is missing or invalid.
+    """
+    heads = fields.integer(heads_name)
+    hidden = fields.integer(hidden_name)
+    if hidden % heads:
+        raise fields.error(heads_name, f"must divide {hidden_name} ({hidden}), got {heads}")
+
+    return hidden, heads
 
 
 def _parse_classifier(

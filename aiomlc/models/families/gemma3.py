@@ -55,7 +55,7 @@ def parse_text(fields: Fields) -> DecoderConfig | BlockEncoderConfig:
 
     # The window's size is that of both sides together.
     blocks = config.map_attention(lambda plan: replace(plan, window=_half(plan.window)))
-    return BlockEncoderConfig(blocks=blocks, is_causal=False)
+    return BlockEncoderConfig(blocks=blocks, is_causal=False, hf_prefix="model.")
 
 
 def _half(window: int) -> int:

@@ -36,7 +36,7 @@ def parse(fields: Fields) -> BlockEncoderConfig:
         blocks=_parse_blocks(fields),
         is_causal=False,
         has_embedding_norm=True,
-        hf_prefix="" if classifier is None else "model.",
+        hf_prefix="model.",
         classifier=classifier,
     )
 

@@ -13,12 +13,15 @@ from tvm.relax.frontend import nn
 from aiomlc.models.config.encoder import EncoderConfig
 from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.graph.classifier import ClassifierHead
+from aiomlc.models.graph.columns import ConcatColumns, SliceColumns
 from aiomlc.models.graph.layers import (
     Add,
     Embedding,
     Gelu,
+    GeluMul,
     LayerNorm,
     Linear,
+    SiluMul,
 )
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.packed import PackedAttention, PackedTokens
@@ -58,13 +61,22 @@ class _Embeddings(Module):
         super().__init__()
         hidden = config.hidden_size
         self.word_embeddings: Embedding = Embedding(config.vocab_size, hidden)
-        self.position_embeddings: Embedding = Embedding(config.num_positions, hidden)
-        self.token_type_embeddings: Embedding = Embedding(config.num_token_types, hidden)
+        self.position_embeddings: Embedding | None = None
+        if config.rope is None:
+            self.position_embeddings = Embedding(config.num_positions, hidden)
+        self.token_type_embeddings: Embedding | None = None
+        if config.num_token_types:
+            self.token_type_embeddings = Embedding(config.num_token_types, hidden)
         self.sum: Add = Add()
         self.LayerNorm: LayerNorm = LayerNorm(hidden, config.layer_norm_eps)
 
     def forward(self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor) -> nn.Tensor:
-        x = self.sum(self.word_embeddings(ids), self.token_type_embeddings(types))
+        x = self.word_embeddings(ids)
+        if self.token_type_embeddings is not None:
+            x = self.sum(x, self.token_type_embeddings(types))
+        if self.position_embeddings is None:
+            return self.LayerNorm(x)
+
         return self.LayerNorm.add(x, self.position_embeddings(positions))[0]
 
 
@@ -84,8 +96,8 @@ class _Block(Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.attention = _Attention(config)
-        self.intermediate = _Intermediate(config)
-        self.output = _Output(config.intermediate_size, config)
+        self.intermediate = _Intermediate(config) if config.gate is None else _Gated(config)
+        self.output = _Output(config.intermediate_size, config, bias=config.down_bias)
 
     def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
         x = self.attention(x, tokens)
@@ -96,7 +108,7 @@ class _Attention(Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.self = _SelfAttention(config)
-        self.output = _Output(config.hidden_size, config)
+        self.output = _Output(config.hidden_size, config, bias=config.output_bias)
 
     def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
         return self.output(self.self(x, tokens), x)
@@ -107,13 +119,13 @@ class _SelfAttention(Module):
         super().__init__()
         hidden, heads = config.hidden_size, config.num_attention_heads
         head_dim = hidden // heads
-        self.qkv = Linear(hidden, 3 * hidden, bias=True, out_dtype="float32")
+        self.qkv = Linear(hidden, 3 * hidden, bias=config.qkv_bias, out_dtype="float32")
         plan = AttentionConfig(
             num_heads=heads,
             num_kv_heads=heads,
             head_dim=head_dim,
             scale=head_dim**-0.5,
-            rope=None,
+            rope=config.rope,
         )
         self.attend = PackedAttention(plan, is_causal=False)
 
@@ -125,17 +137,34 @@ class _Intermediate(Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
-        self.dense = Linear(hidden, inner, bias=True, out_dtype="float32")
+        self.dense = Linear(hidden, inner, bias=config.up_bias, out_dtype="float32")
         self.activation = Gelu()
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return self.activation(self.dense(x))
 
 
-class _Output(Module):
-    def __init__(self, inputs: int, config: EncoderConfig) -> None:
+class _Gated(Module):
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dense = Linear(inputs, config.hidden_size, bias=True, out_dtype="float32")
+        hidden, self.inner = config.hidden_size, config.intermediate_size
+        self.dense = Linear(hidden, 2 * self.inner, bias=config.up_bias, out_dtype="float32")
+        self.activation = GeluMul() if config.gate == "gelu" else SiluMul()
+        self.has_gate_last: bool = config.has_gate_last
+        self.slice = SliceColumns()
+        self.concat = ConcatColumns()
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        x = self.dense(x)
+        if self.has_gate_last:
+            x = self.concat(self.slice(x, self.inner, self.inner), x, 0, self.inner)
+        return self.activation(x)
+
+
+class _Output(Module):
+    def __init__(self, inputs: int, config: EncoderConfig, *, bias: bool) -> None:
+        super().__init__()
+        self.dense = Linear(inputs, config.hidden_size, bias=bias, out_dtype="float32")
         self.LayerNorm = LayerNorm(config.hidden_size, config.layer_norm_eps)
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:

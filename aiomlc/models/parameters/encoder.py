@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("encoder_parameters",)
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -64,42 +64,51 @@ def _head_linear(
 
 
 def _parameters(config: EncoderConfig) -> Iterator[Parameter]:
-    hidden, inner = config.hidden_size, config.intermediate_size
-    yield _matrix("embeddings.word_embeddings", config.vocab_size, hidden)
-    yield _matrix("embeddings.position_embeddings", config.num_positions, hidden)
-    yield _matrix("embeddings.token_type_embeddings", config.num_token_types, hidden)
-    yield from _norm("embeddings.LayerNorm", hidden)
+    hidden, names = config.hidden_size, config.names
+    yield _matrix("embeddings.word_embeddings", (config.vocab_size, hidden), names.words)
+    if config.rope is None:
+        shape = (config.num_positions, hidden)
+        yield _matrix("embeddings.position_embeddings", shape, names.positions)
+    if config.num_token_types:
+        shape = (config.num_token_types, hidden)
+        yield _matrix("embeddings.token_type_embeddings", shape, names.token_types)
+    yield from _norm("embeddings.LayerNorm", hidden, names.norm)
     for layer in range(config.num_hidden_layers):
-        prefix = f"encoder.layer.{layer}"
-        yield from _attention(f"{prefix}.attention.self", hidden)
-        yield from _linear(f"{prefix}.attention.output.dense", hidden, hidden)
-        yield from _norm(f"{prefix}.attention.output.LayerNorm", hidden)
-        yield from _linear(f"{prefix}.intermediate.dense", hidden, inner)
-        yield from _linear(f"{prefix}.output.dense", inner, hidden)
-        yield from _norm(f"{prefix}.output.LayerNorm", hidden)
+        yield from _layer(config, f"encoder.layer.{layer}", names.layer.format(layer))
 
 
-def _attention(prefix: str, hidden: int) -> Iterator[Parameter]:
-    parts = [f"{prefix}.{part}" for part in ("query", "key", "value")]
-    weights = tuple(f"{part}.weight" for part in parts)
-    biases = tuple(f"{part}.bias" for part in parts)
-    yield Parameter(f"{prefix}.qkv", "matrix", (3 * hidden, hidden), weights)
-    yield Parameter(f"{prefix}.qkv.bias", "vector", (3 * hidden,), biases)
+def _layer(config: EncoderConfig, prefix: str, source: str) -> Iterator[Parameter]:
+    hidden, inner, names = config.hidden_size, config.intermediate_size, config.names
+    up = inner if config.gate is None else 2 * inner
+
+    def linear(name: str, shape: tuple[int, int], *sources: str, bias: bool) -> Iterator[Parameter]:
+        return _linear(f"{prefix}.{name}", shape, [source + each for each in sources], bias=bias)
+
+    def norm(name: str, own: str) -> Iterator[Parameter]:
+        return _norm(f"{prefix}.{name}", hidden, source + own)
+
+    square, output = (hidden, hidden), names.attention_output
+    yield from linear("attention.self.qkv", (3 * hidden, hidden), *names.qkv, bias=config.qkv_bias)
+    yield from linear("attention.output.dense", square, output, bias=config.output_bias)
+    yield from norm("attention.output.LayerNorm", names.attention_norm)
+    yield from linear("intermediate.dense", (up, hidden), *names.up, bias=config.up_bias)
+    yield from linear("output.dense", (hidden, inner), names.down, bias=config.down_bias)
+    yield from norm("output.LayerNorm", names.output_norm)
 
 
-def _linear(name: str, inputs: int, outputs: int) -> Iterator[Parameter]:
-    yield _matrix(name, outputs, inputs)
-    yield _vector(f"{name}.bias", outputs)
+def _linear(
+    name: str, shape: tuple[int, int], sources: Sequence[str], *, bias: bool
+) -> Iterator[Parameter]:
+    yield _matrix(name, shape, *sources)
+    if bias:
+        biases = tuple(f"{source}.bias" for source in sources)
+        yield Parameter(f"{name}.bias", "vector", shape[:1], biases)
 
 
-def _norm(name: str, size: int) -> Iterator[Parameter]:
-    yield _vector(f"{name}.weight", size)
-    yield _vector(f"{name}.bias", size)
+def _norm(name: str, size: int, source: str) -> Iterator[Parameter]:
+    for kind in ("weight", "bias"):
+        yield Parameter(f"{name}.{kind}", "vector", (size,), (f"{source}.{kind}",))
 
 
-def _matrix(name: str, rows: int, columns: int) -> Parameter:
-    return Parameter(name, "matrix", (rows, columns), (f"{name}.weight",))
-
-
-def _vector(name: str, size: int) -> Parameter:
-    return Parameter(name, "vector", (size,), (name,))
+def _matrix(name: str, shape: tuple[int, int], *sources: str) -> Parameter:
+    return Parameter(name, "matrix", shape, tuple(f"{source}.weight" for source in sources))

@@ -6,13 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aiomlc.compiler.job import CompileJob
 from aiomlc.errors import ModelLoadError
-from aiomlc.models import EncoderConfig, encoder_parameters, read_description
+from aiomlc.models import (
+    DecoderConfig,
+    EncoderConfig,
+    ModelConfig,
+    encoder_parameters,
+    read_description,
+)
 from tests.model.tiny_encoder import ENCODER_CONFIG, encoder_weights
 from tests.model.tiny_encoders import CONFIGS, encoder_config
+from tests.model.tiny_models import write_safetensors
 
 EXPECTED = EncoderConfig(
     model_type="bert",
@@ -129,3 +137,86 @@ def test_a_job_of_each_family_survives_the_json_round_trip(name: str) -> None:
     job = CompileJob(config=encoder_config(name), quantization="q0f32")
 
     assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job
+
+
+NOMIC_V1: dict[str, Any] = {
+    "model_type": "nomic_bert",
+    "architectures": ["NomicBertModel"],
+    "vocab_size": 90,
+    "n_embd": 48,
+    "n_inner": 72,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 64,
+    "type_vocab_size": 2,
+    "activation_function": "swiglu",
+    "layer_norm_epsilon": 1e-12,
+    "rotary_emb_base": 1000,
+    "rotary_emb_fraction": 1.0,
+    "rotary_scaling_factor": None,
+    "max_trained_positions": 32,
+}
+
+
+def read(directory: Path, config: dict[str, Any]) -> ModelConfig:
+    (directory / "config.json").write_text(json.dumps(config))
+    return read_description(directory).config
+
+
+def test_the_first_files_of_nomic_have_other_names_of_fields(tmp_path: Path) -> None:
+    assert read(tmp_path, NOMIC_V1) == encoder_config("nomic_bert")
+
+
+def test_a_growing_base_of_nomic_limits_the_inputs_to_those_of_the_training(tmp_path: Path) -> None:
+    config = read(tmp_path, NOMIC_V1 | {"rotary_scaling_factor": 2})
+
+    assert isinstance(config, EncoderConfig)
+    assert config.max_tokens == 32
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("n_head", {"n_head": 5}, 'field "n_head" must divide'),
+        ("moe_every_n_layers", {"moe_every_n_layers": 2}, "mixtures of experts are not"),
+        ("prenorm", {"prenorm": True}, 'field "prenorm" must be false'),
+        ("rotary_emb_fraction", {"rotary_emb_fraction": 0.5}, "must be 1, got 0.5"),
+        ("activation_function", {"activation_function": "relu"}, 'field "activation_function"'),
+    ],
+)
+def test_what_nomic_bert_does_not_support_is_refused_by_name(
+    tmp_path: Path, name: str, change: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=problem) as caught:
+        read(tmp_path, NOMIC_V1 | change)
+
+    assert caught.value.field == name
+
+
+def test_ntk_scaling_of_gte_has_the_formula_of_its_authors(tmp_path: Path) -> None:
+    gte = CONFIGS["gte"] | {"model_type": "new", "rope_parameters": None, "rope_theta": 20000.0}
+    config = read(tmp_path, gte | {"rope_scaling": {"type": "ntk", "factor": 8.0}})
+
+    assert isinstance(config, EncoderConfig)
+    assert config.rope is not None
+    size = 12
+    expected = [(20000.0 * 8) ** (-i / size) / 8 ** (2 / size) for i in range(0, size, 2)]
+    assert config.rope.inverse_frequencies(size) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["bert_classifier", "distilbert", "nomic_bert", "gte", "eurobert"])
+def test_the_tensors_of_an_encoder_may_have_the_prefix_of_a_model_with_a_head(
+    tmp_path: Path, name: str
+) -> None:
+    prefix = {"distilbert": "distilbert.", "gte": "new.", "eurobert": "model."}.get(name, "bert.")
+    values = CONFIGS[name] | {"architectures": ["ForMaskedLM"]}
+    words = "embed_tokens" if name == "eurobert" else "embeddings.word_embeddings"
+    found = []
+    for each in ("", prefix):
+        tensor = {f"{each}{words}.weight": np.zeros((90, 48), np.float32)}
+        write_safetensors(tmp_path / "model.safetensors", tensor)
+        config = read(tmp_path, values)
+        assert not isinstance(config, DecoderConfig)
+        found.append(config.hf_prefix)
+
+    assert found == ["", prefix]
