@@ -6,6 +6,7 @@ __all__ = ("AsyncLLMModel", "LLMModel", "LLMOptions", "register_models")
 
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, final
@@ -14,9 +15,10 @@ from anyio.lowlevel import RunVar
 from pydantic import Field
 
 from aiomlc.config import BUNDLED_FOLDER, BUNDLED_NAME
-from aiomlc.errors import BadRequestError, IncompleteAnswerError
+from aiomlc.errors import BadRequestError, IncompleteAnswerError, ModelLoadError
 from aiomlc.integrations.frameworks import framework
-from aiomlc.sources.cached_models import models_within
+from aiomlc.models import read_description
+from aiomlc.sources.cached_models import CachedModel, models_within
 
 with framework("llm", "llm"):
     import llm
@@ -62,7 +64,7 @@ class LLMModel(llm.Model):
     Options: type[LLMOptions] = LLMOptions  # type: ignore[assignment] # llm declares a class.
 
     def __init__(self, name: str | None = None) -> None:
-        self.model_id: str = _PREFIX + (name or BUNDLED_NAME)
+        self.model_id: str = _model_id(name)
         self._name = name
         self._engine: MLCEngine | None = None
         self._lock = Lock()
@@ -108,7 +110,7 @@ class AsyncLLMModel(llm.AsyncModel):
     Options: type[LLMOptions] = LLMOptions  # type: ignore[assignment] # llm declares a class.
 
     def __init__(self, name: str | None = None) -> None:
-        self.model_id: str = _PREFIX + (name or BUNDLED_NAME)
+        self.model_id: str = _model_id(name)
         self._name = name
         self._engine: RunVar[AsyncMLCEngine | None] = RunVar(self.model_id, None)
 
@@ -154,12 +156,25 @@ class AsyncLLMModel(llm.AsyncModel):
 
 @llm.hookimpl
 def register_models(register: Callable[..., None], model_aliases: object) -> None:
-    """Register the bundled model, and the models on this computer (`aiomlc list`)."""
+    """Register the bundled model, and the chat models on this computer (`aiomlc list`)."""
     bundled = BUNDLED_FOLDER.resolve()
     found = models_within(lambda origin: not origin.is_relative_to(bundled))
-    names = [model.name for model in found if model.kind != "incomplete"]
+    names = [model.name for model in found if model.kind != "incomplete" and not _is_encoder(model)]
     for name in (None, *dict.fromkeys(names)):
         register(*_models(name))
+
+
+def _is_encoder(model: CachedModel) -> bool:
+    """Return whether a model has no chats. One that cannot be read is reported when it is used."""
+    with suppress(ModelLoadError):
+        return read_description(model.origin).config.kind == "encoder"
+
+    return False
+
+
+def _model_id(name: str | None) -> str:
+    # The name of packed weights is the path of a directory.
+    return _PREFIX + (name or BUNDLED_NAME).lstrip("/")
 
 
 @cache

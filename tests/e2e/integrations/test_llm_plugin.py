@@ -14,9 +14,12 @@ import anyio
 import pytest
 
 from aiomlc import AsyncMLCEngine
+from aiomlc.sources.cached_models import CachedModel
 from tests.e2e.integrations.asked import CAPITAL, EXTRACT, STORY, WEATHER, Person, ask, get_weather
 from tests.e2e.programs import ROOT
 from tests.e2e.waiting import wait_until
+from tests.model.tiny_encoder import ENCODER_CONFIG
+from tests.model.tiny_models import TINY_CONFIGS
 
 llm = pytest.importorskip("llm")
 plugin = pytest.importorskip("aiomlc.integrations.llm_plugin")
@@ -100,6 +103,25 @@ def test_tools_and_schemas(blocking: Any) -> None:  # noqa: ANN401
     assert last.text()
     assert cities == [call.arguments["city"] for call in first.tool_calls()]
     assert set(person) == {"name", "age"}
+
+
+def test_encoders_are_no_chat_models_and_paths_have_one_slash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / name for name in ("encoder", "decoder")]
+    for folder, name in zip(folders, ("bert", "llama"), strict=True):
+        folder.mkdir()
+        config = ENCODER_CONFIG if name == "bert" else TINY_CONFIGS[name]
+        (folder / "config.json").write_text(json.dumps(config))
+    found = [
+        CachedModel(str(folder), "packed", "q0f32", 1, 0.0, folder, folder) for folder in folders
+    ]
+    monkeypatch.setattr(plugin, "models_within", lambda _: found)
+
+    registered: list[str] = []
+    plugin.register_models(lambda *models: registered.extend(m.model_id for m in models), None)
+
+    assert registered == ["aiomlc/pebble"] * 2 + [f"aiomlc{folders[1]}"] * 2
 
 
 def test_the_command_lists_and_asks_the_bundled_model(tmp_path: Path) -> None:
