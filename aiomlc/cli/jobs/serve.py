@@ -19,6 +19,7 @@ from aiomlc.cli.options.serve import AccessOptions, EngineOptions, LimitOptions,
 from aiomlc.cli.terminal.failures import CommandError
 from aiomlc.cli.terminal.progress import with_progress
 from aiomlc.cli.terminal.standard_streams import write_error
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.serve import Application, ServerOptions, create_app
 from aiomlc.serve.models import last_part, model_name
@@ -111,11 +112,24 @@ async def _run(
 async def _open(
     settings: ServeSettings, options: ServerOptions, on_progress: Callable[[LoadProgress], None]
 ) -> Application:
-    app = create_app(make_engines(settings.model, settings.engines, on_progress), options)
-    if options.load == "start":
-        await app.open()
+    engines = make_engines(settings.model, settings.engines, on_progress)
+    app = create_app(engines, options)
+    if options.load != "start":
+        return app
 
+    if options.embedding_model is not None:
+        # Before the other models, which may take minutes to open.
+        await _open_embedder(engines[options.embedding_model])
+    await app.open()
     return app
+
+
+async def _open_embedder(engine: AsyncMLCEngine) -> None:
+    try:
+        await engine.embeddings.embedder()
+    except BadRequestError as error:
+        engine.terminate()
+        raise CommandError(f"--embedding-model: {error}", param="embedding_model") from error
 
 
 def make_engines(

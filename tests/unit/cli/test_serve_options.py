@@ -213,6 +213,16 @@ def test_an_address_that_is_taken_is_reported_with_the_options() -> None:
     assert f"port {port}: Address already in use; pass another --port" in result.stderr
 
 
+def test_a_decoder_is_no_embedding_model_from_the_start() -> None:
+    command = ["serve", "--embedding-model", "mock://echo", "--port", "0"]
+    result = CliRunner().invoke(app, [*command, "--served-model-name", "chat", "mock://echo"])
+
+    assert result.exit_code == 2
+    assert (
+        "--embedding-model: the model 'mock://echo' is a decoder, which does not" in result.stderr
+    )
+
+
 def test_two_models_of_one_name_are_rejected() -> None:
     options = EngineOptions(add_model=["mock://echo=mock://echo"])
     with pytest.raises(BadRequestError, match=r"two models .*--served-model-name, or"):
