@@ -5,7 +5,16 @@ Speed does not depend on the values of the weights, so no download is needed.
 
 from __future__ import annotations
 
-__all__ = ("LLAMA_1B", "MIXTURE", "TINY", "Shape", "make_gguf", "make_model", "make_tokenizer")
+__all__ = (
+    "LLAMA_1B",
+    "MIXTURE",
+    "TINY",
+    "Shape",
+    "convert",
+    "make_gguf",
+    "make_model",
+    "make_tokenizer",
+)
 
 import json
 import subprocess
@@ -100,16 +109,7 @@ def make_gguf(model: Path, source: Path, binaries: Path, kind: str) -> Path:
     if quantized.is_file():
         return quantized
 
-    # The converter identifies pre-tokenizers by a hash. This tokenizer has an unknown hash, and
-    # pre-tokenizes like GPT-2.
-    script = (
-        f"import runpy, sys; sys.path.insert(0, {str(source)!r}); import conversion.base as base\n"
-        "base.TextModel.get_vocab_base_pre = lambda *_: 'gpt-2'\n"
-        f"sys.argv = ['convert', {str(model)!r}, '--outtype', 'bf16']\n"
-        f"sys.argv += ['--outfile', {str(unquantized)!r}]\n"
-        f"runpy.run_path({str(source / 'convert_hf_to_gguf.py')!r}, run_name='__main__')\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, stdout=sys.stderr)
+    convert(model, source, unquantized, "bf16", "gpt-2")
     if quantized == unquantized:
         return quantized
 
@@ -117,6 +117,24 @@ def make_gguf(model: Path, source: Path, binaries: Path, kind: str) -> Path:
     subprocess.run(quantize, check=True, stdout=sys.stderr)
     unquantized.unlink()
     return quantized
+
+
+def convert(model: Path, source: Path, target: Path, kind: str, pre_tokenizer: str) -> None:
+    """Write a model directory as GGUF, with the converter in llama.cpp's source.
+
+    Args:
+        kind: The type of the matrices.
+        pre_tokenizer: What the converter cannot find out: it identifies pre-tokenizers by a hash,
+            and that of these tokenizers is unknown.
+    """
+    script = (
+        f"import runpy, sys; sys.path.insert(0, {str(source)!r}); import conversion.base as base\n"
+        f"base.TextModel.get_vocab_base_pre = lambda *_: {pre_tokenizer!r}\n"
+        f"sys.argv = ['convert', {str(model)!r}, '--outtype', {kind!r}]\n"
+        f"sys.argv += ['--outfile', {str(target)!r}]\n"
+        f"runpy.run_path({str(source / 'convert_hf_to_gguf.py')!r}, run_name='__main__')\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, stdout=sys.stderr)
 
 
 def make_tokenizer(directory: Path, vocabulary: int) -> None:
