@@ -11,7 +11,7 @@ the difference of both logits, divided by the L2 norm of the reference; the tabl
 
 from __future__ import annotations
 
-__all__ = ("main",)
+__all__ = ("main", "make_heavy_tailed")
 
 import argparse
 import random
@@ -61,11 +61,11 @@ def main() -> None:
                 model = Path(directory) / "model"
                 make_model(model, shape)
                 if weights == "heavy-tailed":
-                    _make_heavy_tailed(model)
+                    make_heavy_tailed(model)
                 _compare(model, shape, weights, arguments.quantizations, arguments.tokens)
 
 
-def _make_heavy_tailed(model: Path) -> None:
+def make_heavy_tailed(model: Path) -> None:
     """Replace the weights by those of Student's t-distribution, with columns of several sizes."""
     import torch
     from safetensors.torch import load_file, save_file
