@@ -1,4 +1,4 @@
-"""The cache of compiled libraries and packed weights.
+"""The cache of compiled libraries, packed weights and kernels of devices.
 
 An entry is a directory of data files and a manifest with their checksums. It is published by a
 single rename, so processes that make the same entry at the same time do not interfere. Its files
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 __all__ = (
     "LIBRARIES",
+    "PROGRAMS",
     "WEIGHTS",
     "Entry",
     "EntryKind",
@@ -27,7 +28,7 @@ __all__ = (
     "verify_entry",
 )
 
-from aiomlc.cache.entry import LIBRARIES, WEIGHTS, Entry, EntryKind
+from aiomlc.cache.entry import LIBRARIES, PROGRAMS, WEIGHTS, Entry, EntryKind
 from aiomlc.cache.files import Lease
 from aiomlc.cache.home import cache_error, cache_home
 from aiomlc.cache.limit import StoredEntry, cache_limit

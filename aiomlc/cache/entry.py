@@ -6,6 +6,7 @@ __all__ = (
     "KINDS",
     "LIBRARIES",
     "MANIFEST_NAME",
+    "PROGRAMS",
     "STATE_NAME",
     "WEIGHTS",
     "DamagedEntryError",
@@ -55,7 +56,8 @@ class EntryKind:
 
 WEIGHTS: Final = EntryKind("weights", ("params.bin",))
 LIBRARIES: Final = EntryKind("libraries", ("model.vm", "metadata.json"))
-KINDS: Final = (WEIGHTS, LIBRARIES)
+PROGRAMS: Final = EntryKind("programs", ("program.bin",))  # Of a library's kernels on a device.
+KINDS: Final = (WEIGHTS, LIBRARIES, PROGRAMS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ __all__ = (
     "ffi_shape",
     "has_global",
     "load_native",
+    "load_opencl",
     "native_function",
     "open_library",
     "register_global",
@@ -105,6 +106,21 @@ def load_native() -> None:
     except OSError as error:
         hint = "; AIOMLC_LIBRARY is set" if os.environ.get("AIOMLC_LIBRARY") else ""
         raise errors.ModelLoadError(f"cannot load a native library: {error}{hint}") from error
+
+
+@functools.cache
+def load_opencl() -> None:
+    """Load TVM's runtime and aiomlc's library of OpenCL devices into the process.
+
+    Raises:
+        ModelLoadError: If the library is missing or cannot be loaded.
+    """
+    load_native()
+    path = _library_path().with_name("libaiomlc_opencl.so")
+    try:
+        ctypes.CDLL(str(path))
+    except OSError as error:
+        raise errors.ModelLoadError(f"cannot load a native library: {error}") from error
 
 
 @contextmanager

@@ -1,0 +1,90 @@
+"""Where a model's memory is and its kernels run, as the loader sees it."""
+
+from __future__ import annotations
+
+__all__ = ("DeviceMemory", "HostDevice", "NativeDevice")
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, final
+
+if TYPE_CHECKING:
+    from aiomlc.compiler.job import CompiledLibrary
+
+_DLPACK_CPU: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """The memory of a device that is not the system's."""
+
+    free_bytes: int
+    source: str  #: Description of what limits `free_bytes`.
+
+
+class NativeDevice(Protocol):
+    """Runs the functions of a compiled library."""
+
+    @property
+    def dlpack(self) -> tuple[int, int]:
+        """DLPack's type and index."""
+        ...
+
+    @property
+    def target(self) -> Mapping[str, int]:
+        """The attributes that a library is compiled for."""
+        ...
+
+    @property
+    def memory(self) -> DeviceMemory | None:
+        """What limits a model besides the system's memory; None if nothing does."""
+        ...
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether its kernels are tested before they are shipped, so that no start tests them."""
+        ...
+
+    def check(self, kv_dtype: str) -> None:
+        """Require that kernels can use a KV cache of this dtype.
+
+        Raises:
+            BadRequestError: If they cannot.
+        """
+        ...
+
+    async def prepare(self, library: CompiledLibrary) -> Self:
+        """Return the device with what it needs to load a library.
+
+        Raises:
+            ModelLoadError: If the driver cannot build the kernels.
+        """
+        ...
+
+    def load_kernels(self, module: Any) -> None:  # noqa: ANN401 - an FFI module.
+        """Load the kernels of a library's module.
+
+        Raises:
+            RuntimeError: If the driver refuses them.
+        """
+        ...
+
+
+@final
+class HostDevice:
+    """The processor: machine code is part of the library, or of ours."""
+
+    dlpack: Final = (_DLPACK_CPU, 0)
+    target: Mapping[str, int] = {}
+    memory: Final = None
+    is_trusted: Final = True
+
+    def check(self, kv_dtype: str) -> None:
+        """Accept every dtype."""
+
+    async def prepare(self, library: CompiledLibrary) -> Self:
+        """Return the device; there is nothing to prepare."""
+        return self
+
+    def load_kernels(self, module: Any) -> None:  # noqa: ANN401 - an FFI module.
+        """Do nothing: there are no kernels apart."""
