@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/attention_products.h
- * \brief What attention multiplies: float32 numbers, or pairs of bf16.
+ * \brief The operands of attention's products: float32 numbers, or pairs of bf16.
  *
  * Float32 operands are converted from the pages' float32, float16 or int8. With bf16 pages, queries
  * and probabilities are rounded to bf16, too; two inputs are multiplied at a time, of adjacent

@@ -208,7 +208,7 @@ void LayerAttention::CopyHistory(const std::byte* source, int64_t num_slots,
   const size_t plane_bytes = shape.PlaneBytes();
   const size_t value_bytes = shape.head_dim * KvElementBytes(shape.kv_type());
   const size_t scales = kPageSize * value_bytes;
-  // Those of bf16 are stored in pairs.
+  // Values of bf16 are stored in pairs.
   const int64_t num_values = shape.kv_type() == KvType::kBF16 ? (num_slots + 1) / 2 * 2 : num_slots;
   std::memcpy(target, source, heads * plane_bytes);
   for (int64_t plane = heads; plane < 2 * heads; ++plane) {
