@@ -17,8 +17,8 @@ namespace aiomlc {
 
 using TileFunction = void (*)(const AttentionTile&, const TileWork&, const AttentionScratch&);
 
-/*! \return The function of the active tier. */
-TileFunction ActiveTileFunction();
+/*! \return The function of the active tier for pages of a type. */
+TileFunction ActiveTileFunction(KvType stored);
 
 /*! \return The calling thread's working memory, large enough for any tile of this head_dim. */
 AttentionScratch ThreadScratch(int64_t head_dim);

@@ -154,7 +154,7 @@ class WholeSequences {
         size_(shape.heads.head_dim),
         group_(shape.heads.num_query_heads / shape.heads.num_kv_heads),
         row_size_(shape.heads.num_query_heads * size_),
-        attend_(ActiveTileFunction()) {}
+        attend_(ActiveTileFunction(KvType::kF32)) {}
 
   void Attend(ThreadPool& pool, std::span<const WholeSequence> sequences) const {
     const auto kv_heads = shape_.heads.num_kv_heads;
@@ -196,11 +196,12 @@ class WholeSequences {
     tile.query_head_stride = inputs_.query_stride;
     tile.output_head_stride = row_size_;
     tile.head_dim = static_cast<int>(size_);
-    tile.first_position = sequence.length - 1;
+    tile.first_position = tile.first_visible = tile.last_visible = sequence.length - 1;
     tile.pages = pages.data();
     tile.value_offset = plane;
     tile.scale = shape_.scale;
     tile.type = FloatType::kF32;
+    tile.stored = KvType::kF32;
     tile.soft_cap = shape_.soft_cap;
     for (int64_t index = begin; index < end; ++index) {
       const int64_t head = kv_head * group_ + index % group_;
