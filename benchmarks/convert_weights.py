@@ -1,6 +1,10 @@
-"""Rate at which bfloat16 weights are packed, and the time to map the result.
+"""Rate at which weights are packed, and the time to map the result.
 
 python -m benchmarks.convert_weights [--megabytes 500] [--threads 2] [--format q4]
+python -m benchmarks.convert_weights --model PATH [--threads 2]
+
+The weights are bfloat16 matrices, or those of a model, whose first start has the other costs of
+opening it as well; so the second start is to be subtracted.
 """
 
 from __future__ import annotations
@@ -16,7 +20,11 @@ from typing import Any
 import anyio
 import numpy as np
 
+from aiomlc import EngineConfig
 from aiomlc.gguf.directory import ConfigFiles
+from aiomlc.runtime.loading.facts import ModelFacts
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.library import load_native
 from aiomlc.weights import map_weights, prepare_weights
 from aiomlc.weights.formats.directory import read_source
@@ -69,15 +77,31 @@ async def measure(directory: Path, options: argparse.Namespace) -> str:
     )
 
 
+def open_model(path: Path, threads: int) -> tuple[float, float]:
+    """Open a model, and return the seconds that passed, and those of all processors."""
+    config = EngineConfig(num_threads=threads)
+    start, cpu_start = time.perf_counter(), time.process_time()
+    facts = ModelFacts(find_model(path), config.quantization)
+    anyio.run(open_native, facts, "auto", "local", config, lambda _: None)
+    return time.perf_counter() - start, time.process_time() - cpu_start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--format", choices=("q4", "bf16", "f32"), default="q4")
+    parser.add_argument("--model", type=Path, help="a directory or a GGUF file")
     options = parser.parse_args()
     load_native()
     with tempfile.TemporaryDirectory() as directory:
         os.environ["AIOMLC_HOME"] = f"{directory}/home"
+        if options.model is not None:
+            for name in ("first", "second"):
+                seconds, cpu_seconds = open_model(options.model, options.threads)
+                print(f"{name} start: {seconds:.2f} s, {cpu_seconds:.2f} s of processors")
+            return
+
         print(anyio.run(measure, Path(directory), options))
 
 

@@ -22,7 +22,29 @@ void WriteHalf(uint8_t* halves, int64_t index, uint16_t half) {
   std::memcpy(halves + kHalf * index, &half, sizeof(half));
 }
 
-unsigned Bit(unsigned byte, int64_t index) { return (byte >> index) & 1u; }
+/*! \brief Add the bits of 4 bytes, in ascending order, to 32 codes as their bit `shift`. */
+void AddBits(const uint8_t* bytes, int shift, uint8_t* codes) {
+  constexpr uint64_t kOnes = 0x0101010101010101u;
+  for (int64_t i = 0; i < kBlock / 8; ++i) {
+    uint64_t eight;
+    std::memcpy(&eight, codes + 8 * i, sizeof(eight));
+    // Byte k keeps only bit k, which moves to its highest bit by a carry, if it is set.
+    const uint64_t bits = bytes[i] * kOnes & 0x8040201008040201u;
+    eight |= ((bits + 0x7f * kOnes) >> 7 & kOnes) << shift;
+    std::memcpy(codes + 8 * i, &eight, sizeof(eight));
+  }
+}
+
+/*! \brief Add the bits of 32 bytes to 256 codes as their bit `shift`: the lowest bits first. */
+void AddBitColumns(const uint8_t* bytes, int shift, uint8_t* codes) {
+  for (int bit = 0; bit < 8; ++bit) {
+    uint8_t part[kBlock];
+    std::memcpy(part, codes, sizeof(part));
+    for (int64_t i = 0; i < kBlock; ++i) part[i] |= ((bytes[i] >> bit) & 1) << shift;
+    std::memcpy(codes, part, sizeof(part));
+    codes += kBlock;
+  }
+}
 
 /*! \brief Unpack 16 bytes: the low nibbles, then the high ones. */
 void Nibbles(const uint8_t* bytes, uint8_t* codes) {
@@ -46,7 +68,7 @@ void DecodeSmall(const uint8_t* block, int64_t index, GroupedRow row) {
   uint8_t* codes = row.codes + index * kBlock;
   if constexpr (kHasFifthBit) {
     Nibbles(block + 4, codes);
-    for (int64_t i = 0; i < kBlock; ++i) codes[i] |= Bit(block[i / 8], i % 8) << 4;
+    AddBits(block, 4, codes);
   } else {
     Nibbles(block, codes);
   }
@@ -64,6 +86,18 @@ void DecodeMXFP4(const uint8_t* block, int64_t index, GroupedRow row) {
   Nibbles(block + 1, row.codes + index * kBlock);
 }
 
+/*! \brief Unpack 64 bytes: of each 32, the lowest 2 bits first. */
+void DecodeTwoBits(const uint8_t* packed, uint8_t* codes) {
+  for (int64_t half = 0; half < 2; ++half) {
+    for (int shift = 0; shift < 8; shift += 2) {
+      uint8_t part[kBlock];  // A local array, so that the loop is vectorized, as those below.
+      for (int64_t i = 0; i < kBlock; ++i) part[i] = (packed[half * kBlock + i] >> shift) & 3;
+      std::memcpy(codes, part, sizeof(part));
+      codes += kBlock;
+    }
+  }
+}
+
 /*! \brief 16 scales and minima of 4 bits, codes of 2 bits, float16 super scale and minimum. */
 void DecodeQ2K(const uint8_t* block, int64_t index, GroupedRow row) {
   constexpr int64_t kGroups = 16;
@@ -72,10 +106,7 @@ void DecodeQ2K(const uint8_t* block, int64_t index, GroupedRow row) {
     row.scales[index * kGroups + g] = block[g] & 15;
     row.zeros[index * kGroups + g] = block[g] >> 4;
   }
-  uint8_t* codes = row.codes + index * kSuperBlock;
-  for (int64_t i = 0; i < kSuperBlock; ++i) {
-    codes[i] = (packed[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32))) & 3;
-  }
+  DecodeTwoBits(packed, row.codes + index * kSuperBlock);
   row.super_scales[index] = ReadHalf(packed + 64);
   row.super_minima[index] = ReadHalf(packed + 64 + kHalf);
 }
@@ -91,10 +122,8 @@ void DecodeQ3K(const uint8_t* block, int64_t index, GroupedRow row) {
     row.scales[index * kGroups + g] = static_cast<uint8_t>((low | high << 4) - 32);
   }
   uint8_t* codes = row.codes + index * kSuperBlock;
-  for (int64_t i = 0; i < kSuperBlock; ++i) {
-    const unsigned low = (packed[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32))) & 3u;
-    codes[i] = static_cast<uint8_t>(low | Bit(block[i % 32], i / 32) << 2);
-  }
+  DecodeTwoBits(packed, codes);
+  AddBitColumns(block, 2, codes);
   row.super_scales[index] = ReadHalf(scales + 12);
 }
 
@@ -120,12 +149,16 @@ void DecodeQ45K(const uint8_t* block, int64_t index, GroupedRow row) {
   const uint8_t* fifth = block + 2 * kHalf + 12;
   const uint8_t* nibbles = fifth + (kHasFifthBit ? 32 : 0);
   uint8_t* codes = row.codes + index * kSuperBlock;
-  for (int64_t i = 0; i < kSuperBlock; ++i) {
-    const unsigned byte = nibbles[i / 64 * 32 + i % 32];
-    unsigned code = i % 64 < 32 ? byte & 15u : byte >> 4;
-    if constexpr (kHasFifthBit) code |= Bit(fifth[i % 32], i / 32) << 4;
-    codes[i] = static_cast<uint8_t>(code);
+  for (int64_t part = 0; part < kSuperBlock / (2 * kBlock); ++part) {
+    uint8_t low[kBlock], high[kBlock];
+    for (int64_t i = 0; i < kBlock; ++i) {
+      low[i] = nibbles[part * kBlock + i] & 15;
+      high[i] = nibbles[part * kBlock + i] >> 4;
+    }
+    std::memcpy(codes + 2 * part * kBlock, low, sizeof(low));
+    std::memcpy(codes + (2 * part + 1) * kBlock, high, sizeof(high));
   }
+  if constexpr (kHasFifthBit) AddBitColumns(fifth, 4, codes);
 }
 
 /*! \brief Nibbles, upper bits, 16 signed scales, float16 super scale. */
@@ -135,13 +168,18 @@ void DecodeQ6K(const uint8_t* block, int64_t index, GroupedRow row) {
   const uint8_t* scales = upper + 64;
   std::memcpy(row.scales + index * kGroups, scales, kGroups);
   uint8_t* codes = row.codes + index * kSuperBlock;
-  for (int64_t i = 0; i < kSuperBlock; ++i) {
-    const int64_t half = i / 128;
-    const int64_t quarter = i % 128 / 32;
-    const unsigned byte = block[half * 64 + i % 64];
-    const unsigned low = quarter < 2 ? byte & 15u : byte >> 4;
-    const unsigned high = (upper[half * 32 + i % 32] >> (2 * quarter)) & 3u;
-    codes[i] = static_cast<uint8_t>(low | high << 4);
+  for (int64_t half = 0; half < 2; ++half) {
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      const uint8_t* nibbles = block + half * 2 * kBlock + quarter % 2 * kBlock;
+      const int shift = quarter / 2 * 4;
+      uint8_t part[kBlock];
+      for (int64_t i = 0; i < kBlock; ++i) {
+        const int high = (upper[half * kBlock + i] >> (2 * quarter)) & 3;
+        part[i] = static_cast<uint8_t>(((nibbles[i] >> shift) & 15) | high << 4);
+      }
+      std::memcpy(codes, part, sizeof(part));
+      codes += kBlock;
+    }
   }
   row.super_scales[index] = ReadHalf(scales + kGroups);
 }

@@ -29,6 +29,7 @@ float CodeValue(CodeType type, uint8_t code) {
 }
 
 bool AreFinite(ScaleType type, const uint8_t* numbers, int64_t first, int64_t count) {
+  if (IsSuper(type)) return true;  // They are integers.
   for (int64_t i = first; i < first + count; ++i) {
     if (!std::isfinite(ScaleNumber(type, numbers, i))) return false;
   }

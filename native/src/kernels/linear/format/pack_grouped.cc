@@ -42,25 +42,46 @@ void ForPlanes(int bits, Visit visit) {
   }
 }
 
-/*! \brief Write the codes of a chunk, in the order of `QuadIndex`, as bit planes. */
-void WritePlanes(int bits, const uint8_t (&codes)[kChunkCodes], uint8_t* chunk) {
-  ForPlanes(bits, [&](const Plane& plane) {
-    const int64_t bytes = kChunkCodes / 8 * plane.bits;
-    // The first quads of adjacent bits of a byte are this far apart.
-    const int64_t stride = plane.bits == 4 ? 4 : 1;
-    const int64_t in_byte = 8 / plane.bits;
-    for (int64_t i = 0; i < bytes; ++i) {
-      const int64_t j = i / kQuadBytes;
-      const int64_t first = stride == 1 ? j * in_byte : j;
+/*! \brief Write the bit plane of `kBits` bits from `kShift` on of the codes of a chunk. */
+template <int kBits, int kShift>
+void WritePlane(const uint8_t (&codes)[kChunkCodes], uint8_t* chunk) {
+  constexpr int64_t kInByte = 8 / kBits;
+  // The quads of adjacent bits of a byte are this far apart.
+  constexpr int64_t kStride = kBits == 4 ? 4 : 1;
+  uint8_t* plane = chunk + kChunkCodes / 8 * kShift;
+  for (int64_t j = 0; j < kBits; ++j, plane += kQuadBytes) {
+    const uint8_t* first = codes + (kStride == 1 ? j * kInByte : j) * kQuadBytes;
+    uint8_t bytes[kQuadBytes];  // A local array, so that the loop is vectorized.
+    for (int64_t i = 0; i < kQuadBytes; ++i) {
       unsigned byte = 0;
-      for (int64_t f = 0; f < in_byte; ++f) {
-        const unsigned code = codes[(first + f * stride) * kQuadBytes + i % kQuadBytes];
-        byte |= ((code >> plane.shift) & ((1u << plane.bits) - 1)) << (f * plane.bits);
+      for (int64_t f = 0; f < kInByte; ++f) {
+        const unsigned code = first[f * kStride * kQuadBytes + i];
+        byte |= ((code >> kShift) & ((1u << kBits) - 1)) << (f * kBits);
       }
-      chunk[plane.offset + i] = static_cast<uint8_t>(byte);
+      bytes[i] = static_cast<uint8_t>(byte);
     }
-  });
+    std::memcpy(plane, bytes, sizeof(bytes));
+  }
 }
+
+/*! \brief Write the codes of a chunk, in the order of `QuadIndex`, as bit planes. */
+template <int kBits>
+void WritePlanes(const uint8_t (&codes)[kChunkCodes], uint8_t* chunk) {
+  if constexpr (kBits == 8) {
+    std::memcpy(chunk, codes, sizeof(codes));
+  } else {
+    if constexpr ((kBits & 4) != 0) WritePlane<4, 0>(codes, chunk);
+    if constexpr ((kBits & 2) != 0) WritePlane<2, kBits & 4>(codes, chunk);
+    if constexpr ((kBits & 1) != 0) WritePlane<1, kBits & 6>(codes, chunk);
+  }
+}
+
+using PlanesWriter = void (*)(const uint8_t (&)[kChunkCodes], uint8_t*);
+
+/*! \brief `WritePlanes` for codes of 1 to 8 bits. */
+constexpr PlanesWriter kPlanesWriters[] = {nullptr,        WritePlanes<1>, WritePlanes<2>,
+                                           WritePlanes<3>, WritePlanes<4>, WritePlanes<5>,
+                                           WritePlanes<6>, WritePlanes<7>, WritePlanes<8>};
 
 /*! \return A code of a chunk. */
 int ReadCode(int bits, const uint8_t* chunk, int64_t index) {
@@ -129,9 +150,12 @@ class TilePacker {
     Copy(source, index, element, packed + n * element);
   }
 
+  /*! \brief Copy an element of 1, 2 or 4 bytes, which is faster if the size is a constant. */
   static void Copy(const void* source, int64_t index, int64_t bytes, uint8_t* packed) {
-    std::memcpy(packed, static_cast<const uint8_t*>(source) + index * bytes,
-                static_cast<size_t>(bytes));
+    const uint8_t* element = static_cast<const uint8_t*>(source) + index * bytes;
+    if (bytes == 1) std::memcpy(packed, element, 1);
+    if (bytes == 2) std::memcpy(packed, element, 2);
+    if (bytes == 4) std::memcpy(packed, element, 4);
   }
 
   void PackChunk(int64_t row, int64_t count, int64_t first, uint8_t* packed) const {
@@ -139,9 +163,11 @@ class TilePacker {
     const int64_t inputs = std::min(kChunkSize, rows_.cols - first);
     for (int64_t n = 0; n < count; ++n) {
       const uint8_t* source = rows_.codes + (row + n) * rows_.cols + first;
-      for (int64_t k = 0; k < inputs; ++k) codes[QuadIndex(n, k)] = source[k];
+      int64_t k = 0;
+      for (; k + 4 <= inputs; k += 4) std::memcpy(codes + QuadIndex(n, k), source + k, 4);
+      for (; k < inputs; ++k) codes[QuadIndex(n, k)] = source[k];
     }
-    WritePlanes(tile_.bits, codes, packed);
+    kPlanesWriters[tile_.bits](codes, packed);
   }
 
   const GroupedRows& rows_;
