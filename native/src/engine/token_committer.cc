@@ -1,6 +1,7 @@
 #include "engine/token_committer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <utility>
 
@@ -25,16 +26,70 @@ std::string GrammarFailure(const GrammarError& error) {
 
 }  // namespace
 
+std::optional<int32_t> RowSampler::Sample(const Sequence& sequence, const float* logits,
+                                          int64_t vocab_size) {
+  if (sequence.logits_processor || sequence.logit_adjuster.is_active() ||
+      sequence.constraint != nullptr) {
+    adjusted_logits.assign(logits, logits + vocab_size);
+    if (sequence.logits_processor) sequence.logits_processor(sequence.token_ids, adjusted_logits);
+    sequence.logit_adjuster.Apply(adjusted_logits.data(), vocab_size);
+    if (sequence.constraint != nullptr) {
+      sequence.constraint->Apply(adjusted_logits.data(), vocab_size);
+    }
+    logits = adjusted_logits.data();
+  }
+  return sampler.Sample(logits, vocab_size, sequence.sampling, sequence.seed,
+                        static_cast<uint64_t>(sequence.num_completion_tokens()));
+}
+
 void TokenCommitter::Commit(const StepPlan& plan, const float* logits) {
   const int64_t vocab_size = context_.model->vocab_size();
-  for (const StepRow& row : plan.rows) {
+  SampleRows(plan, logits);
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const StepRow& row = plan.rows[i];
     row.sequence->num_computed += row.num_tokens;
     const float* row_logits = logits + row.num_scored * vocab_size;
     const float* end = row_logits + (row.needs_logits ? 1 + row.num_draft : 0) * vocab_size;
     if (ScorePrompt(row, std::exchange(logits, end)) && row.needs_logits) {
-      CommitRow(row, row_logits);
+      CommitRow(row, row_logits, sampled_[i]);
     }
   }
+}
+
+void TokenCommitter::SampleRows(const StepPlan& plan, const float* logits) {
+  struct Row {
+    size_t index;
+    const float* logits;
+  };
+  const int64_t vocab_size = context_.model->vocab_size();
+  sampled_.assign(plan.rows.size(), std::nullopt);
+  std::vector<Row> rows;
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const StepRow& row = plan.rows[i];
+    logits += row.num_scored * vocab_size;
+    if (!row.needs_logits) continue;
+    const Sequence& sequence = *row.sequence;
+    // A processor is called in the step thread, and a mask may not be ready.
+    if (row.num_draft == 0 && sequence.constraint == nullptr && !sequence.logits_processor) {
+      rows.push_back({i, logits});
+    }
+    logits += (1 + row.num_draft) * vocab_size;
+  }
+  constexpr int64_t kWorthwhile = 32768;  // Logits; for fewer, waking threads takes longer.
+  ThreadPool* const pool = context_.model->thread_pool();
+  const int64_t num_rows = static_cast<int64_t>(rows.size());
+  if (pool == nullptr || num_rows < 2 || num_rows * vocab_size < kWorthwhile) return;
+  const int num_tasks = static_cast<int>(std::min<int64_t>(pool->num_threads(), num_rows));
+  if (num_tasks < 2) return;
+  if (samplers_.size() < static_cast<size_t>(num_tasks)) samplers_.resize(num_tasks);
+  std::atomic<size_t> next = 0;
+  pool->Run(num_tasks, [&](int task) {
+    for (size_t i = next++; i < rows.size(); i = next++) {
+      const Row& row = rows[i];
+      sampled_[row.index] =
+          samplers_[task].Sample(*plan.rows[row.index].sequence, row.logits, vocab_size);
+    }
+  });
 }
 
 void TokenCommitter::CommitDeferred() {
@@ -86,7 +141,8 @@ bool TokenCommitter::ScorePrompt(const StepRow& row, const float* logits) {
   return false;
 }
 
-void TokenCommitter::CommitRow(const StepRow& row, const float* logits) {
+void TokenCommitter::CommitRow(const StepRow& row, const float* logits,
+                               std::optional<int32_t> sampled) {
   Sequence* sequence = row.sequence;
   const std::vector<int32_t> draft = std::exchange(sequence->draft_ids, {});
   if (row.num_draft > 0) {
@@ -94,7 +150,7 @@ void TokenCommitter::CommitRow(const StepRow& row, const float* logits) {
   } else if (sequence->constraint != nullptr && !sequence->constraint->is_ready()) {
     sequences_.DeferForMask(sequence, logits);
   } else {
-    SampleAndCommit(sequence, logits);
+    SampleAndCommit(sequence, logits, sampled);
   }
 }
 
@@ -132,18 +188,21 @@ void TokenCommitter::VerifyDraft(Sequence* sequence, std::span<const int32_t> dr
   }
 }
 
-bool TokenCommitter::SampleAndCommit(Sequence* sequence, const float* logits) {
+bool TokenCommitter::SampleAndCommit(Sequence* sequence, const float* logits,
+                                     std::optional<int32_t> sampled) {
   try {
-    const std::optional<int32_t> token_id = SampleToken(*sequence, logits);
+    const int64_t vocab_size = context_.model->vocab_size();
+    RowSampler& sampler = samplers_.front();
+    const std::optional<int32_t> token_id =
+        sampled.has_value() ? sampled : sampler.Sample(*sequence, logits, vocab_size);
     if (token_id.has_value()) {
       context_.scheduler.Share(*sequence);
       return CommitToken(sequence, *token_id, logits) &&
              (sequence->constraint == nullptr || CommitForcedTokens(sequence));
     }
-    const int64_t vocab_size = context_.model->vocab_size();
     if (!AreFinite(logits, vocab_size)) {
       FailNonFinite(sequence);
-    } else if (std::any_of(adjusted_logits_.begin(), adjusted_logits_.end(),
+    } else if (std::any_of(sampler.adjusted_logits.begin(), sampler.adjusted_logits.end(),
                            [](float logit) { return !(logit < kInfinity); })) {
       Fail(sequence, kProcessorNotFinite);
     } else {
@@ -155,22 +214,6 @@ bool TokenCommitter::SampleAndCommit(Sequence* sequence, const float* logits) {
     Fail(sequence, error.what());
   }
   return false;
-}
-
-std::optional<int32_t> TokenCommitter::SampleToken(const Sequence& sequence, const float* logits) {
-  const int64_t vocab_size = context_.model->vocab_size();
-  if (sequence.logits_processor || sequence.logit_adjuster.is_active() ||
-      sequence.constraint != nullptr) {
-    adjusted_logits_.assign(logits, logits + vocab_size);
-    if (sequence.logits_processor) sequence.logits_processor(sequence.token_ids, adjusted_logits_);
-    sequence.logit_adjuster.Apply(adjusted_logits_.data(), vocab_size);
-    if (sequence.constraint != nullptr) {
-      sequence.constraint->Apply(adjusted_logits_.data(), vocab_size);
-    }
-    logits = adjusted_logits_.data();
-  }
-  return sampler_.Sample(logits, vocab_size, sequence.sampling, sequence.seed,
-                         static_cast<uint64_t>(sequence.num_completion_tokens()));
 }
 
 bool TokenCommitter::CommitToken(Sequence* sequence, int32_t token_id, const float* logits) {

@@ -20,6 +20,16 @@
 
 namespace aiomlc {
 
+/*! \brief Samples rows, one after the other. */
+struct RowSampler {
+  Sampler sampler;
+  /*! \brief The logits of a row after biases, penalties, a logits processor or a grammar. */
+  std::vector<float> adjusted_logits;
+
+  /*! \return The next token; empty if logits are not finite or all tokens are excluded. */
+  std::optional<int32_t> Sample(const Sequence& sequence, const float* logits, int64_t vocab_size);
+};
+
 /*!
  * \brief Samples tokens, verifies drafts, applies grammars and stop conditions, and ends sequences.
  *
@@ -55,14 +65,27 @@ class TokenCommitter {
  private:
   /*! \brief Compute prompt log-probabilities of a row. \return Whether the sequence continues. */
   bool ScorePrompt(const StepRow& row, const float* logits);
-  /*! \brief Commit a row. \param logits Of the row's last token, then of each draft token. */
-  void CommitRow(const StepRow& row, const float* logits);
+  /*!
+   * \brief Sample the rows that need nothing but their logits, in all threads of the model.
+   *
+   * Fills `sampled_`; a row that is not sampled, or has no token, has none.
+   */
+  void SampleRows(const StepPlan& plan, const float* logits);
+  /*!
+   * \brief Commit a row.
+   * \param logits Of the row's last token, then of each draft token.
+   * \param sampled The next token, if it is sampled already.
+   */
+  void CommitRow(const StepRow& row, const float* logits, std::optional<int32_t> sampled);
   /*! \brief Sample and commit tokens while they equal the draft tokens, and one more token. */
   void VerifyDraft(Sequence* sequence, std::span<const int32_t> draft, const float* logits);
-  /*! \brief Sample the next token and commit it. \return Whether the sequence continues. */
-  bool SampleAndCommit(Sequence* sequence, const float* logits);
-  /*! \return The next token; empty if logits are not finite or all tokens are excluded. */
-  std::optional<int32_t> SampleToken(const Sequence& sequence, const float* logits);
+  /*!
+   * \brief Sample the next token and commit it.
+   * \param sampled The token, if it is sampled already.
+   * \return Whether the sequence continues.
+   */
+  bool SampleAndCommit(Sequence* sequence, const float* logits,
+                       std::optional<int32_t> sampled = std::nullopt);
   /*!
    * \brief Append a token, report it, and end the sequence if it is complete.
    * \param logits The unadjusted logits of the model; null for a forced token.
@@ -76,10 +99,11 @@ class TokenCommitter {
 
   StepContext& context_;
   SequenceTable& sequences_;
-  Sampler sampler_;
   MaskWorker mask_worker_;
-  /*! \brief The logits of a row after biases, penalties, a logits processor or a grammar. */
-  std::vector<float> adjusted_logits_;
+  /*! \brief One for each thread; this thread's own is the first. */
+  std::vector<RowSampler> samplers_ = std::vector<RowSampler>(1);
+  /*! \brief The tokens of the rows of a step, as far as `SampleRows` samples them. */
+  std::vector<std::optional<int32_t>> sampled_;
 };
 
 }  // namespace aiomlc

@@ -80,6 +80,7 @@ class FaultyModel final : public Model {
   PieceTraits piece_traits() const final { return model_->piece_traits(); }
   std::span<const HiddenLayer> hidden_layers() const final { return model_->hidden_layers(); }
   int64_t hidden_size() const final { return model_->hidden_size(); }
+  ThreadPool* thread_pool() final { return model_->thread_pool(); }
   SequenceState& state() final { return state_; }
   const SequenceState& state() const final { return state_; }
   ForwardOutput Forward(const ForwardInput& input) final;

@@ -11,6 +11,7 @@
 
 #include "model/hidden_states.h"
 #include "model/sequence_state.h"
+#include "platform/thread_pool.h"
 #include "prompt/prompt.h"
 
 namespace aiomlc {
@@ -85,6 +86,8 @@ class Model {
   virtual std::span<const HiddenLayer> hidden_layers() const = 0;
   /*! \brief The floats of a hidden state; 0 if `hidden_layers` is empty. */
   virtual int64_t hidden_size() const = 0;
+  /*! \brief The threads that compute the passes, which are idle between them; null if none are. */
+  virtual ThreadPool* thread_pool() { return nullptr; }
 
   /*! \brief The sequences, and what the model keeps of their computed tokens. */
   virtual SequenceState& state() = 0;

@@ -50,6 +50,7 @@ class TvmModel final : public Model {
   /*! \brief Its libraries return logits only. */
   std::span<const HiddenLayer> hidden_layers() const final { return {}; }
   int64_t hidden_size() const final { return 0; }
+  ThreadPool* thread_pool() final { return &pool_; }
   ModelState& state() final { return *state_; }
   const ModelState& state() const final { return *state_; }
   ForwardOutput Forward(const ForwardInput& input) final;

@@ -1,7 +1,6 @@
 #include "sampling/logits.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/elementwise/elementwise.h"
 
@@ -14,28 +13,6 @@ constexpr int64_t kLanes = 16;
 constexpr int64_t kChunk = 1024;
 
 }  // namespace
-
-float MaxLogit(const float* logits, int64_t size) {
-  float largest[kLanes];
-  int32_t is_nan[kLanes] = {};
-  std::fill(largest, largest + kLanes, -std::numeric_limits<float>::infinity());
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const float logit = logits[i + lane];
-      largest[lane] = logit > largest[lane] ? logit : largest[lane];
-      is_nan[lane] |= logit != logit;
-    }
-  }
-  for (; i < size; ++i) {
-    largest[0] = std::max(largest[0], logits[i]);
-    is_nan[0] |= logits[i] != logits[i];
-  }
-  if (std::any_of(is_nan, is_nan + kLanes, [](int32_t flag) { return flag != 0; })) {
-    return std::numeric_limits<float>::quiet_NaN();
-  }
-  return *std::max_element(largest, largest + kLanes);
-}
 
 double SumWeights(const float* weights, int64_t size, double lowest) {
   double sums[kLanes] = {};

@@ -9,9 +9,6 @@
 
 namespace aiomlc {
 
-/*! \return The largest logit; NaN if any logit is. \param size At least 1. */
-float MaxLogit(const float* logits, int64_t size);
-
 /*! \return The sum of the weights that are at least `lowest`, in float64. */
 double SumWeights(const float* weights, int64_t size, double lowest = 0.0);
 

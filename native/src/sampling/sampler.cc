@@ -40,7 +40,7 @@ bool Sampler::ComesBefore(const Candidate& a, const Candidate& b) {
 std::optional<int32_t> Sampler::Sample(const float* logits, int64_t vocab_size,
                                        const SamplerOptions& options, uint64_t seed,
                                        uint64_t token_index) {
-  const float max_logit = MaxLogit(logits, vocab_size);
+  const float max_logit = LargestElement(logits, vocab_size);
   if (!std::isfinite(max_logit)) return std::nullopt;
   if (options.temperature < kGreedyTemperature || options.top_k == 1) {
     return static_cast<int32_t>(std::find(logits, logits + vocab_size, max_logit) - logits);
@@ -63,12 +63,14 @@ std::optional<int32_t> Sampler::Sample(const float* logits, int64_t vocab_size,
     if (options.top_p < 1.0) KeepTopP(options.top_p);
   } else if (options.top_p < 1.0) {
     SelectTopP(options.top_p);
+    return kept_.ids[Draw(kept_.values.data(), kept_.count, uniform, options.min_p)];
   } else {
-    return static_cast<int32_t>(Draw(uniform, options.min_p));
+    return static_cast<int32_t>(Draw(weights_.data(), vocab_size, uniform, options.min_p));
   }
   weights_.clear();
   for (const Candidate& candidate : candidates_) weights_.push_back(candidate.value);
-  return candidates_[Draw(uniform, options.min_p)].token_id;
+  const int64_t size = static_cast<int64_t>(weights_.size());
+  return candidates_[Draw(weights_.data(), size, uniform, options.min_p)].token_id;
 }
 
 void Sampler::KeepTopK(const float* logits, int64_t vocab_size, size_t top_k) {
@@ -102,16 +104,19 @@ void Sampler::KeepTopP(double top_p) {
 }
 
 void Sampler::SelectTopP(double top_p) {
-  const double total = SumWeights(weights_.data(), static_cast<int64_t>(weights_.size()));
-  // The tokens below this weight sum to less than half of the probability that top_p drops.
-  const double negligible = 0.5 * (1.0 - top_p) * total / static_cast<double>(weights_.size());
-  KeepWeights(&undecided_, [=](float weight, size_t) { return weight >= negligible; });
+  const int64_t size = static_cast<int64_t>(weights_.size());
+  const double total = SumWeights(weights_.data(), size);
+  // Positive, so that the first token is kept.
+  const double target = std::max(top_p * total, std::numeric_limits<double>::min());
+  const Range range = BoundTopP(top_p, total, target);
+  kept_.count = 0;
+  Collect(0, size, range);
+  undecided_.clear();
+  for (int64_t i = 0; i < kept_.count; ++i) undecided_.push_back({kept_.values[i], kept_.ids[i]});
   // Find the last token to keep by quickselect. The undecided tokens stay in the order of their
   // ids, in which they are added up, so that the rounding depends on no library.
   constexpr size_t kMaxSorted = 64;
-  // Positive, so that the first token is kept.
-  const double target = std::max(top_p * total, std::numeric_limits<double>::min());
-  double sum = 0;
+  double sum = range.high < kInfinity ? SumWeights(weights_.data(), size, range.high) : 0.0;
   Candidate last_kept = {};
   while (sum < target && undecided_.size() > kMaxSorted) {
     const Candidate pivot = ChoosePivot();
@@ -126,21 +131,60 @@ void Sampler::SelectTopP(double top_p) {
     last_kept = undecided_[i];
     sum += last_kept.value;
   }
-  const size_t last_id = static_cast<size_t>(last_kept.token_id);
-  KeepWeights(&candidates_, [=](float weight, size_t id) {
-    return (weight > last_kept.value) | ((weight == last_kept.value) & (id <= last_id));
-  });
+  // Of those with the same weight, only the ids up to the last one.
+  kept_.count = 0;
+  Collect(0, last_kept.token_id + 1, {last_kept.value, kInfinity});
+  Collect(last_kept.token_id + 1, size, {std::nextafter(last_kept.value, kInfinity), kInfinity});
 }
 
-template <typename Predicate>
-void Sampler::KeepWeights(std::vector<Candidate>* kept, Predicate predicate) const {
-  kept->resize(weights_.size());
-  size_t count = 0;
-  for (size_t i = 0; i < weights_.size(); ++i) {  // Without branches, as below.
-    (*kept)[count] = {weights_[i], static_cast<int32_t>(i)};
-    count += predicate(weights_[i], i);
+Sampler::Range Sampler::BoundTopP(double top_p, double total, double target) {
+  const int64_t size = static_cast<int64_t>(weights_.size());
+  // The tokens below this weight sum to less than half of the probability that top_p drops.
+  const double negligible = 0.5 * (1.0 - top_p) * total / static_cast<double>(size);
+  Range range = {static_cast<float>(negligible), kInfinity};
+  if (range.low < negligible) range.low = std::nextafter(range.low, kInfinity);
+  constexpr int64_t kSamples = 512;
+  if (size < 16 * kSamples) return range;
+  // Guess the weights below which there is about as much as top_p drops: the less likely tokens are
+  // so many that a sample tells their sum. Then sum up what these limits really drop.
+  const int64_t stride = size / kSamples;
+  samples_.resize(kSamples);
+  for (int64_t i = 0; i < kSamples; ++i) samples_[i] = weights_[i * stride];
+  std::sort(samples_.begin(), samples_.end());
+  constexpr double kGuesses[kSumLimits] = {0.6, 0.85, 1.15, 1.5};
+  const double to_drop = total - target;
+  float limits[kSumLimits];
+  double dropped = 0;
+  size_t sample = 0;
+  for (int guess = 0; guess < kSumLimits; ++guess) {
+    while (dropped < kGuesses[guess] * to_drop && sample + 1 < samples_.size()) {
+      dropped += static_cast<double>(stride) * samples_[sample++];
+    }
+    limits[guess] = std::nextafter(samples_[sample], 0.0f);
   }
-  kept->resize(count);
+  float sums[kSumLimits];
+  SumsAtMost(weights_.data(), size, limits, sums);
+  const double error = 1e-12 * total;  // More than that of sums in float64.
+  const double relative_error = static_cast<double>(size) * 0x1p-27;
+  for (int guess = 0; guess < kSumLimits; ++guess) {
+    const float limit = std::nextafter(limits[guess], kInfinity);
+    if (sums[guess] * (1 + relative_error) <= to_drop - error) {
+      range.low = std::max(range.low, limit);
+    } else if (sums[guess] * (1 - relative_error) > to_drop + error) {
+      range.high = std::min(range.high, limit);
+    }
+  }
+  return range;
+}
+
+void Sampler::Collect(int64_t begin, int64_t end, Range range) {
+  const size_t space = weights_.size() + kCollectPadding;
+  if (kept_.values.size() < space) {
+    kept_.values.resize(space);
+    kept_.ids.resize(space);
+  }
+  kept_.count += CollectBetween(weights_.data(), begin, end, range.low, range.high,
+                                kept_.values.data() + kept_.count, kept_.ids.data() + kept_.count);
 }
 
 Sampler::Candidate Sampler::ChoosePivot() const {
@@ -175,14 +219,13 @@ double Sampler::SplitUndecided(Candidate pivot) {
   return sum;
 }
 
-size_t Sampler::Draw(double uniform, double min_p) {
+size_t Sampler::Draw(const float* weights, int64_t size, double uniform, double min_p) {
   // The most likely token has weight 1, so weights compare with min_p directly.
-  const int64_t size = static_cast<int64_t>(weights_.size());
   block_sums_.clear();
   double total = 0;
   for (int64_t begin = 0; begin < size; begin += kBlock) {
     const int64_t count = std::min(kBlock, size - begin);
-    block_sums_.push_back(SumWeights(weights_.data() + begin, count, min_p));
+    block_sums_.push_back(SumWeights(weights + begin, count, min_p));
     total += block_sums_.back();
   }
   const double target = uniform * total;
@@ -192,10 +235,10 @@ size_t Sampler::Draw(double uniform, double min_p) {
     sum += block_sums_[first++];
   }
   size_t drawn = 0;
-  for (size_t i = first * kBlock; i < weights_.size(); ++i) {
-    if (weights_[i] < min_p || weights_[i] <= 0) continue;
+  for (size_t i = first * kBlock; i < static_cast<size_t>(size); ++i) {
+    if (weights[i] < min_p || weights[i] <= 0) continue;
     drawn = i;
-    sum += weights_[i];
+    sum += weights[i];
     if (sum > target) break;
   }
   return drawn;

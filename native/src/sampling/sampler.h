@@ -48,17 +48,34 @@ class Sampler {
     float value;  //!< The logit or the weight.
     int32_t token_id;
   };
+  /*! \brief Weights that are at least `low` and less than `high`. */
+  struct Range {
+    float low;
+    float high;
+  };
+  /*! \brief Weights and ids of tokens, in the order of their ids. */
+  struct Tokens {
+    std::vector<float> values;
+    std::vector<int32_t> ids;
+    int64_t count = 0;  //!< The vectors may be longer.
+  };
   static bool ComesBefore(const Candidate& a, const Candidate& b);
 
   /*! \brief Fill `candidates_` with the largest logits, in descending order. */
   void KeepTopK(const float* logits, int64_t vocab_size, size_t top_k);
   /*! \brief Keep the first of `candidates_`, which have the weights `weights_`. */
   void KeepTopP(double top_p);
-  /*! \brief Fill `candidates_` with the likeliest tokens, in the order of their ids. */
+  /*! \brief Fill `kept_` with the likeliest tokens. */
   void SelectTopP(double top_p);
-  /*! \brief Select tokens by their weights and ids, in the order of their ids. */
-  template <typename Predicate>
-  void KeepWeights(std::vector<Candidate>* kept, Predicate predicate) const;
+  /*!
+   * \brief Bound the weight of the last token that top_p keeps.
+   * \param total The sum of the weights.
+   * \param target The sum that the kept tokens reach.
+   * \return A range that contains this weight; the weights above it sum to less than the target.
+   */
+  Range BoundTopP(double top_p, double total, double target);
+  /*! \brief Add the tokens from `begin` on whose weights are in the range to `kept_`. */
+  void Collect(int64_t begin, int64_t end, Range range);
   /*! \return The median of some of `undecided_`. */
   Candidate ChoosePivot() const;
   /*!
@@ -67,11 +84,13 @@ class Sampler {
    */
   double SplitUndecided(Candidate pivot);
   /*! \return The index in `weights_` that is drawn, after the min_p filter. */
-  size_t Draw(double uniform, double min_p);
+  size_t Draw(const float* weights, int64_t size, double uniform, double min_p);
 
   std::vector<Candidate> candidates_;
   std::vector<Candidate> undecided_;
   std::vector<Candidate> behind_pivot_;
+  Tokens kept_;
+  std::vector<float> samples_;
   std::vector<float> weights_;  //!< e^((logit - max logit) / temperature).
   std::vector<double> block_sums_;
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/elementwise/elementwise.h"
 #include "sampling/logits.h"
 
 namespace aiomlc {
@@ -41,7 +42,7 @@ bool AreFinite(const float* logits, int64_t vocab_size) {
 
 TokenLogprobs ComputeLogprobs(const float* logits, int64_t vocab_size, int32_t token_id,
                               int64_t num_top) {
-  const float largest = MaxLogit(logits, vocab_size);
+  const float largest = LargestElement(logits, vocab_size);
   const double log_total = largest + std::log(SumExp(logits, vocab_size, largest));
   const auto logprob = [&](float logit) {
     return std::max(static_cast<float>(logit - log_total), kLowestLogprob);

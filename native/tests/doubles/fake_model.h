@@ -58,6 +58,7 @@ class FakeModel final : public Model, public SequenceState {
   PieceTraits piece_traits() const final { return sizes_.pieces; }
   std::span<const HiddenLayer> hidden_layers() const final { return sizes_.hidden_layers; }
   int64_t hidden_size() const final { return sizes_.hidden_layers.empty() ? 0 : HiddenBits::kSize; }
+  ThreadPool* thread_pool() final { return pool_; }
   int64_t num_pages() const { return sizes_.num_pages; }
 
   SequenceState& state() final { return *this; }
@@ -122,6 +123,8 @@ class FakeModel final : public Model, public SequenceState {
   void OnForward(std::function<void()> hook) { forward_hook_ = std::move(hook); }
   /*! \brief Give NaN logits to sequences that start with this token. */
   void PoisonToken(int32_t token) { poison_token_ = token; }
+  /*! \brief Let the engine sample in these threads. */
+  void UseThreads(ThreadPool* pool) { pool_ = pool; }
   /*! \brief Make `Remove` throw after it removed the sequence. */
   void ThrowOnRemove() { throws_on_remove_ = true; }
   /*! \brief Make `Import` throw. */
@@ -326,6 +329,7 @@ class FakeModel final : public Model, public SequenceState {
   LogitFunction logit_function_;
   std::function<void()> forward_hook_;
   std::optional<int32_t> poison_token_;
+  ThreadPool* pool_ = nullptr;
   int64_t throw_at_ = -1;
   bool throws_on_remove_ = false;
   bool throws_on_rewind_ = false;

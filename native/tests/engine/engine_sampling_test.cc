@@ -202,5 +202,40 @@ TEST(EngineSampling, OutputsDependNeitherOnTheBatchNorOnPreemption) {
   }
 }
 
+/*! \return The records of 8 requests that are sampled together. */
+std::map<int64_t, Record> GenerateBatch(ThreadPool* pool) {
+  constexpr int kVocabulary = 9000;
+  FakeModel model({.vocab_size = kVocabulary});
+  model.UseThreads(pool);
+  model.PoisonToken(5);
+  Engine engine(&model, LetterVocabulary(26, std::vector<std::string>(kVocabulary - 26, "-")), {});
+  for (uint32_t number = 0; number < 8; ++number) {
+    SequenceOptions options = VariedOptions(number);
+    if (number == 3) {
+      options.logits_processor = [](std::span<const int32_t>, std::span<float> logits) {
+        logits[30] = 50;
+      };
+    }
+    if (number == 6) options.sampling.top_p = 0.3;
+    engine.Submit({number == 2 ? 5 : 1}, options);
+  }
+  while (engine.Step()) engine.CheckInvariants();
+  std::map<int64_t, Record> records;
+  for (Record& record : engine.Drain()) records[record.sequence_id] = std::move(record);
+  return records;
+}
+
+TEST(EngineSampling, OutputsDoNotDependOnTheThreadsThatSample) {
+  ThreadPool pool(3);
+  const std::map<int64_t, Record> expected = GenerateBatch(nullptr);
+  const std::map<int64_t, Record> records = GenerateBatch(&pool);
+
+  ASSERT_EQ(records.size(), 8u);
+  for (const auto& [id, record] : records) {
+    EXPECT_EQ(record.token_ids, expected.at(id).token_ids);
+    EXPECT_EQ(record.error, expected.at(id).error);
+  }
+}
+
 }  // namespace
 }  // namespace aiomlc

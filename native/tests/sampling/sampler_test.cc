@@ -10,6 +10,8 @@
 #include <numeric>
 #include <random>
 
+#include "kernels/elementwise/elementwise.h"
+
 namespace aiomlc {
 namespace {
 
@@ -78,6 +80,7 @@ TEST(Sampler, ReturnsNothingForNanOrAnInfiniteMaximum) {
       Sampler sampler;
       EXPECT_EQ(sampler.Sample(logits.data(), 37, {.temperature = 0}, 0, 0), std::nullopt);
       EXPECT_EQ(sampler.Sample(logits.data(), 37, {.temperature = 1}, 0, 0), std::nullopt);
+      EXPECT_EQ(sampler.Sample(logits.data(), 37, {.top_p = 0.9}, 0, 0), std::nullopt);
     }
   }
   const std::vector<float> nothing_allowed(37, -kInfinity);
@@ -154,6 +157,77 @@ TEST(Sampler, FiltersMatchAFullSortForALargeVocabulary) {
       for (uint64_t index = 0; index < 30; ++index) {
         const int32_t token = Sample(logits, options, seed, index);
         EXPECT_GT(expected[static_cast<size_t>(token)], 0) << index;
+      }
+    }
+  }
+}
+
+/*! \brief The order of tokens by weight, and by id among equal weights. */
+std::vector<size_t> SortedTokens(const std::vector<float>& weights) {
+  std::vector<size_t> order(weights.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return weights[a] > weights[b]; });
+  return order;
+}
+
+/*! \brief The token that a full sort of the vocabulary draws. */
+int32_t DrawFromSorted(const std::vector<float>& weights, const std::vector<size_t>& order,
+                       const SamplerOptions& options, double uniform) {
+  const double target = options.top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<double> kept(weights.size(), 0.0);
+  double sum = 0;
+  for (size_t i = 0; i < order.size() && (i == 0 || sum < target); ++i) {
+    const double weight = weights[order[i]];
+    sum += weight;
+    if (weight >= options.min_p) kept[order[i]] = weight;
+  }
+  const double drawn = uniform * std::accumulate(kept.begin(), kept.end(), 0.0);
+  sum = 0;
+  size_t last = 0;
+  for (size_t token = 0; token < kept.size(); ++token) {
+    if (kept[token] <= 0) continue;
+    last = token;
+    sum += kept[token];
+    if (sum > drawn) break;
+  }
+  return static_cast<int32_t>(last);
+}
+
+std::vector<float> LogitsOfKind(int kind, size_t size) {
+  std::vector<float> logits = RandomLogits(size, static_cast<uint32_t>(size), 1.0f);
+  for (size_t i = 0; i < size; ++i) {
+    if (kind == 1) logits[i] *= 4.0f;
+    if (kind == 2) logits[i] = 0.25f;
+    if (kind == 3) logits[i] = std::round(logits[i]);  // Many are equal to the last that is kept.
+    if (kind == 4 && i % 3 != 1) logits[i] = -kInfinity;
+    if (kind == 5 && i % 997 == 5) logits[i] += 15.0f;
+  }
+  if (kind == 4 && size == 1) logits[0] = 0.0f;
+  return logits;
+}
+
+TEST(Sampler, TopPDrawsTheTokensOfAFullSort) {
+  Sampler sampler;
+  for (size_t size : {1u, 2u, 17u, 500u, 8191u, 8192u, 30011u, 70000u}) {
+    const int64_t vocab_size = static_cast<int64_t>(size);
+    for (int kind = 0; kind < 6; ++kind) {
+      const std::vector<float> logits = LogitsOfKind(kind, size);
+      for (double temperature : {0.4, 1.0, 5.0}) {
+        std::vector<float> weights(size);
+        ExpScaled(logits.data(), *std::max_element(logits.begin(), logits.end()),
+                  static_cast<float>(1.0 / temperature), vocab_size, weights.data());
+        const std::vector<size_t> order = SortedTokens(weights);
+        for (double top_p : {0.0, 1e-9, 0.1, 0.5, 0.9, 0.97, 0.9999, 1 - 1e-12, 1 - 1e-16}) {
+          for (uint64_t index = 0; index < 4; ++index) {
+            const SamplerOptions options = {
+                .temperature = temperature, .top_p = top_p, .min_p = index == 0 ? 0.03 : 0.0};
+            ASSERT_EQ(sampler.Sample(logits.data(), vocab_size, options, size, index),
+                      DrawFromSorted(weights, order, options, UniformDraw(size, index)))
+                << size << " logits of kind " << kind << ", temperature " << temperature
+                << ", top_p " << top_p << ", index " << index;
+          }
+        }
       }
     }
   }

@@ -252,6 +252,17 @@ void ExpScaled(const float* x, float shift, float factor, int64_t size, float* o
   ActiveRowKernels().exp_scaled(x, shift, factor, size, out);
 }
 
+float LargestElement(const float* x, int64_t size) { return ActiveRowKernels().largest(x, size); }
+
+void SumsAtMost(const float* x, int64_t size, const float* limits, float* sums) {
+  ActiveRowKernels().sums_at_most(x, size, limits, sums);
+}
+
+int64_t CollectBetween(const float* x, int64_t begin, int64_t end, float low, float high,
+                       float* values, int32_t* ids) {
+  return ActiveRowKernels().collect_between(x, begin, end, low, high, values, ids);
+}
+
 void GatedMul(ThreadPool& pool, Activation activation, const float* gate_up, int64_t rows,
               int64_t size, float* out) {
   const GateKernel kernel = ActiveGateKernel(activation);

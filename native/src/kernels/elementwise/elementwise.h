@@ -83,6 +83,36 @@ void SoftCap(ThreadPool& pool, const float* x, float cap, int64_t size, float* o
 void ExpScaled(const float* x, float shift, float factor, int64_t size, float* out);
 
 /*!
+ * \return The largest element, or NaN if an element is NaN, computed on the calling thread.
+ * \param size At least 1.
+ */
+float LargestElement(const float* x, int64_t size);
+
+/*! \brief The number of limits of `SumsAtMost`. */
+inline constexpr int kSumLimits = 4;
+
+/*!
+ * \brief Compute sums[j] = the sum of the elements of `x` that are at most limits[j], on the
+ * calling thread.
+ *
+ * 16 partial sums are added, so the relative error for positive elements is below size * 2^-28.
+ */
+void SumsAtMost(const float* x, int64_t size, const float* limits, float* sums);
+
+/*! \brief The elements behind the last one that `CollectBetween` may write. */
+inline constexpr int64_t kCollectPadding = 16;
+
+/*!
+ * \brief Copy the elements of x[begin, end) that are at least `low` and less than `high`, and their
+ * indices, in ascending order of these, on the calling thread.
+ * \param low Positive.
+ * \param values With space for all of them and kCollectPadding more, like `ids`.
+ * \return Their number.
+ */
+int64_t CollectBetween(const float* x, int64_t begin, int64_t end, float low, float high,
+                       float* values, int32_t* ids);
+
+/*!
  * \brief The function of gate g and up u in a gated feed-forward layer.
  *
  * kSilu is silu(g) * u, kGelu and kGeluTanh are gelu(g) * u, exact or approximated, and

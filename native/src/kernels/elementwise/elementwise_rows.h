@@ -6,6 +6,7 @@
 #define AIOMLC_KERNELS_ELEMENTWISE_ELEMENTWISE_ROWS_H_
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/simd/simd_math.h"
@@ -43,6 +44,13 @@ struct RowKernels {
   void (*soft_cap)(const float* x, float cap, int64_t size, float* out);
   /*! \brief e^((x - shift) * factor); `out` may be `x`. */
   void (*exp_scaled)(const float* x, float shift, float factor, int64_t size, float* out);
+  /*! \brief See `LargestElement`. */
+  float (*largest)(const float* x, int64_t size);
+  /*! \brief See `SumsAtMost`. */
+  void (*sums_at_most)(const float* x, int64_t size, const float* limits, float* sums);
+  /*! \brief See `CollectBetween`. */
+  int64_t (*collect_between)(const float* x, int64_t begin, int64_t end, float low, float high,
+                             float* values, int32_t* ids);
   /*! \brief The rotation of each pair (x[i], x[i + half]). */
   void (*rotate)(const void* x, const float* cosines, const float* sines, int64_t half, void* out,
                  FloatType type);
@@ -71,9 +79,9 @@ template <typename Lanes>
 class Rows {
  public:
   static RowKernels Kernels() {
-    return {RmsNorm,     LayerNorm,     Convert,    SiluMul, GeluMul,
-            GeluTanhMul, ClampedSwiGlu, SigmoidMul, Gelu,    GeluTanh,
-            QuickGelu,   SoftCap,       ExpScaled,  Rotate,  Quantize, RoundToBF16};
+    return {RmsNorm,    LayerNorm,      Convert,  SiluMul,   GeluMul,    GeluTanhMul, ClampedSwiGlu,
+            SigmoidMul, Gelu,           GeluTanh, QuickGelu, SoftCap,    ExpScaled,   Largest,
+            SumsAtMost, CollectBetween, Rotate,   Quantize,  RoundToBF16};
   }
 
  private:
@@ -246,6 +254,54 @@ class Rows {
       const Vector scaled = Lanes::Mul(Lanes::Sub(Load(x + i, count), shifts), factors);
       Store(out + i, aiomlc::Exp<Lanes>(scaled), count);
     });
+  }
+
+  static float Largest(const float* x, int64_t size) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+    const Vector infinity = Lanes::Set(kInfinity);
+    const Vector lowest = Lanes::Set(-kInfinity);
+    const Vector one = Lanes::Set(1.0f);
+    Vector largest = lowest;
+    Vector is_special = Lanes::Set(0.0f);  // Not below infinity.
+    ForVectors(size, [&](int64_t i, int count) {
+      Vector value = Load(x + i, count);
+      if (count < Lanes::kWidth) value = Lanes::Select(count, value, lowest);
+      largest = Lanes::Max(largest, value);
+      is_special = Lanes::Max(is_special, Lanes::ZeroIfLess(value, infinity, one));
+    });
+    if (Lanes::Largest(is_special) == 0.0f) return Lanes::Largest(largest);
+    for (int64_t i = 0; i < size; ++i) {
+      if (x[i] != x[i]) return kNan;
+    }
+    return kInfinity;
+  }
+
+  static void SumsAtMost(const float* x, int64_t size, const float* limits, float* sums) {
+    Vector highest[kSumLimits];
+    Vector totals[kSumLimits];
+    for (int j = 0; j < kSumLimits; ++j) highest[j] = Lanes::Set(limits[j]);
+    for (int j = 0; j < kSumLimits; ++j) totals[j] = Lanes::Set(0.0f);
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector value = Load(x + i, count);
+      for (int j = 0; j < kSumLimits; ++j) {
+        totals[j] = Lanes::Add(totals[j], Lanes::ZeroIfLess(highest[j], value, value));
+      }
+    });
+    for (int j = 0; j < kSumLimits; ++j) sums[j] = Lanes::Sum(totals[j]);
+  }
+
+  static int64_t CollectBetween(const float* x, int64_t begin, int64_t end, float low, float high,
+                                float* values, int32_t* ids) {
+    const Vector lowest = Lanes::Set(low);
+    const Vector limit = Lanes::Set(high);
+    int64_t collected = 0;
+    ForVectors(end - begin, [&](int64_t i, int count) {
+      const int32_t id = static_cast<int32_t>(begin + i);
+      collected += Lanes::StoreBetween(Load(x + id, count), lowest, limit, id, values + collected,
+                                       ids + collected);
+    });
+    return collected;
   }
 
   static void Rotate(const void* x, const float* cosines, const float* sines, int64_t half,

@@ -192,6 +192,22 @@ struct Avx2Lanes {
             _mm256_andnot_ps(_mm256_cmp_ps(a.high, limit.high, _CMP_LT_OQ), value.high)};
   }
 
+  static int StoreBetween(Vector a, Vector low, Vector high, int32_t first_id, float* values,
+                          int32_t* ids) {
+    unsigned lanes = static_cast<unsigned>(Between(a.low, low.low, high.low)) |
+                     static_cast<unsigned>(Between(a.high, low.high, high.high)) << 8;
+    if (lanes == 0) return 0;
+    alignas(32) float all[kWidth];
+    Store(all, a);
+    int count = 0;
+    for (; lanes != 0; lanes &= lanes - 1) {
+      const int lane = __builtin_ctz(lanes);
+      values[count] = all[lane];
+      ids[count++] = first_id + lane;
+    }
+    return count;
+  }
+
   static Vector Select(int count, Vector a, Vector b) {
     return {_mm256_blendv_ps(b.low, a.low, FirstMask(count)),
             _mm256_blendv_ps(b.high, a.high, FirstMask(count - 8))};
@@ -226,6 +242,11 @@ struct Avx2Lanes {
   }
 
  private:
+  static int Between(__m256 a, __m256 low, __m256 high) {
+    return _mm256_movemask_ps(
+        _mm256_and_ps(_mm256_cmp_ps(a, low, _CMP_GE_OQ), _mm256_cmp_ps(a, high, _CMP_LT_OQ)));
+  }
+
   static __m256 Widen(const uint16_t* source) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
   }

@@ -195,6 +195,21 @@ struct NeonLanes {
         ZeroWhere(vcltq_f32(v.c, limit.c), value.c), ZeroWhere(vcltq_f32(v.d, limit.d), value.d)};
   }
 
+  static int StoreBetween(Vector v, Vector low, Vector high, int32_t first_id, float* values,
+                          int32_t* ids) {
+    float all[3][kWidth];
+    Store(all[0], v);
+    Store(all[1], low);
+    Store(all[2], high);
+    int count = 0;
+    for (int i = 0; i < kWidth; ++i) {
+      values[count] = all[0][i];
+      ids[count] = first_id + i;
+      count += (all[0][i] >= all[1][i]) & (all[0][i] < all[2][i]);
+    }
+    return count;
+  }
+
   static Vector Select(int count, Vector v, Vector w) {
     return {vbslq_f32(FirstMask(count), v.a, w.a), vbslq_f32(FirstMask(count - 4), v.b, w.b),
             vbslq_f32(FirstMask(count - 8), v.c, w.c), vbslq_f32(FirstMask(count - 12), v.d, w.d)};

@@ -200,6 +200,22 @@ struct PortableLanes {
     return Map([&](int i) { return a.lane[i] < limit.lane[i] ? 0.0f : value.lane[i]; });
   }
 
+  /*!
+   * \brief Store the lanes with low <= a < high, and their ids, which count up from `first_id`.
+   * \param values With space for kWidth elements, like `ids`.
+   * \return The number of these lanes.
+   */
+  static int StoreBetween(Vector a, Vector low, Vector high, int32_t first_id, float* values,
+                          int32_t* ids) {
+    int count = 0;
+    for (int i = 0; i < kWidth; ++i) {  // Without branches, which could not be predicted.
+      values[count] = a.lane[i];
+      ids[count] = first_id + i;
+      count += (a.lane[i] >= low.lane[i]) & (a.lane[i] < high.lane[i]);
+    }
+    return count;
+  }
+
   /*! \return The first `count` lanes of `a`, and the remaining lanes of `b`. */
   static Vector Select(int count, Vector a, Vector b) {
     return Map([&](int i) { return i < count ? a.lane[i] : b.lane[i]; });

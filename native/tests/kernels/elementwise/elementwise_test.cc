@@ -384,6 +384,74 @@ TEST(ReplaceUnknownIds, IdsBeyondTheLimitAreZero) {
   EXPECT_EQ(out, (std::vector<int32_t>{4, 0, 0, 0, 0}));
 }
 
+TEST_P(ElementwiseOnTier, TheLargestElementIsNaNIfAnElementIs) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (int64_t size : {1, 15, 16, 50}) {
+    std::vector<float> x = RandomFloats(size, 7);
+    for (float& value : x) value = -std::abs(value) - 1;
+    EXPECT_EQ(LargestElement(x.data(), size), *std::max_element(x.begin(), x.end()));
+    for (int64_t place : {int64_t{0}, size / 2, size - 1}) {
+      const float original = std::exchange(x[place], -0.5f);
+      EXPECT_EQ(LargestElement(x.data(), size), -0.5f);
+      x[place] = infinity;
+      EXPECT_EQ(LargestElement(x.data(), size), infinity);
+      for (float nan : {std::numeric_limits<float>::quiet_NaN(), std::copysign(NAN, -1.0f)}) {
+        x[place] = nan;
+        EXPECT_TRUE(std::isnan(LargestElement(x.data(), size)));
+      }
+      x[place] = original;
+    }
+    std::fill(x.begin(), x.end(), -infinity);
+    EXPECT_EQ(LargestElement(x.data(), size), -infinity);
+  }
+}
+
+TEST_P(ElementwiseOnTier, SumsAtMostAddsTheElementsThatExceedNoLimit) {
+  const float limits[kSumLimits] = {0.5f, 1e-6f, 3.0f, 0.75f};
+  for (int64_t size : {1, 16, 33, 4000}) {
+    std::vector<float> x = RandomFloats(size, 5);
+    for (float& value : x) value = std::abs(value);
+    x[0] = 0.75f;
+    float sums[kSumLimits];
+
+    SumsAtMost(x.data(), size, limits, sums);
+
+    for (int j = 0; j < kSumLimits; ++j) {
+      double expected = 0;
+      for (float value : x) expected += value <= limits[j] ? value : 0.0f;
+      EXPECT_NEAR(sums[j], expected, expected * static_cast<double>(size + 16) * 0x1p-28);
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, CollectBetweenCopiesTheElementsOfARange) {
+  std::vector<float> x = RandomFloats(3000, 6);
+  x[40] = 0.25f;
+  x[41] = 0.5f;
+  for (const auto& [begin, end] :
+       {std::pair<int64_t, int64_t>{0, 3000}, {37, 100}, {40, 41}, {7, 7}}) {
+    for (float high : {0.5f, std::numeric_limits<float>::infinity(), 0.25f}) {
+      std::vector<float> values(3000 + kCollectPadding);
+      std::vector<int32_t> ids(values.size());
+
+      const int64_t count =
+          CollectBetween(x.data(), begin, end, 0.25f, high, values.data(), ids.data());
+
+      values.resize(static_cast<size_t>(count));
+      ids.resize(static_cast<size_t>(count));
+      std::vector<float> expected;
+      std::vector<int32_t> expected_ids;
+      for (int64_t i = begin; i < end; ++i) {
+        if (x[i] < 0.25f || x[i] >= high) continue;
+        expected.push_back(x[i]);
+        expected_ids.push_back(static_cast<int32_t>(i));
+      }
+      EXPECT_EQ(values, expected);
+      EXPECT_EQ(ids, expected_ids);
+    }
+  }
+}
+
 TEST_P(ElementwiseOnTier, ConcatColumnsCopiesRangesOfBothRows) {
   for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
     const FloatTensor a(type, RandomFloats(kRows * 5, 1));
