@@ -12,7 +12,7 @@ columns, by a Hadamard matrix before they are rounded.
 
 Without options, the models are the bundled one and random ones; `--language-model` and `--encoder`
 name Hugging Face directories, or a GGUF file that transformers reads. A quantized checkpoint would
-favour the format that it has, so each of its weights is moved by up to half a step of its group.
+favor the format that it has, so each of its weights is moved by up to half a step of its group.
 Needs `pip install 'aiomlc[train]'`.
 """
 

@@ -145,32 +145,32 @@ Sampler::Range Sampler::BoundTopP(double top_p, double total, double target) {
   if (range.low < negligible) range.low = std::nextafter(range.low, kInfinity);
   constexpr int64_t kSamples = 512;
   if (size < 16 * kSamples) return range;
-  // Guess the weights below which there is about as much as top_p drops: the less likely tokens are
-  // so many that a sample tells their sum. Then sum up what these limits really drop.
+  // Estimate the weights below which there is about as much as top_p drops: the less likely tokens
+  // are so many that a sample tells their sum. Then sum up what these limits really drop.
   const int64_t stride = size / kSamples;
   samples_.resize(kSamples);
   for (int64_t i = 0; i < kSamples; ++i) samples_[i] = weights_[i * stride];
   std::sort(samples_.begin(), samples_.end());
-  constexpr double kGuesses[kSumLimits] = {0.6, 0.85, 1.15, 1.5};
+  constexpr double kEstimates[kSumLimits] = {0.6, 0.85, 1.15, 1.5};
   const double to_drop = total - target;
   float limits[kSumLimits];
   double dropped = 0;
   size_t sample = 0;
-  for (int guess = 0; guess < kSumLimits; ++guess) {
-    while (dropped < kGuesses[guess] * to_drop && sample + 1 < samples_.size()) {
+  for (int i = 0; i < kSumLimits; ++i) {
+    while (dropped < kEstimates[i] * to_drop && sample + 1 < samples_.size()) {
       dropped += static_cast<double>(stride) * samples_[sample++];
     }
-    limits[guess] = std::nextafter(samples_[sample], 0.0f);
+    limits[i] = std::nextafter(samples_[sample], 0.0f);
   }
   float sums[kSumLimits];
   SumsAtMost(weights_.data(), size, limits, sums);
   const double error = 1e-12 * total;  // More than that of sums in float64.
   const double relative_error = static_cast<double>(size) * 0x1p-27;
-  for (int guess = 0; guess < kSumLimits; ++guess) {
-    const float limit = std::nextafter(limits[guess], kInfinity);
-    if (sums[guess] * (1 + relative_error) <= to_drop - error) {
+  for (int i = 0; i < kSumLimits; ++i) {
+    const float limit = std::nextafter(limits[i], kInfinity);
+    if (sums[i] * (1 + relative_error) <= to_drop - error) {
       range.low = std::max(range.low, limit);
-    } else if (sums[guess] * (1 - relative_error) > to_drop + error) {
+    } else if (sums[i] * (1 - relative_error) > to_drop + error) {
       range.high = std::min(range.high, limit);
     }
   }
