@@ -43,6 +43,7 @@ def encoder_graph(
         "hidden_size": config.hidden_size,
         "position_offset": config.position_offset,
         "num_token_types": config.num_token_types,
+        "has_token_logits": isinstance(config, BlockEncoderConfig) and config.has_token_logits,
         "num_labels": 0 if config.classifier is None else config.classifier.num_labels,
         "params": parameter_records(
             encoder_parameters(config), quantization, backend.layout_family, order

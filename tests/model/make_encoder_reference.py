@@ -49,13 +49,16 @@ def reference_states() -> list[NDArray[np.float32]]:
 def reference_outputs(name: str) -> NDArray[np.float32]:
     """Return what a tiny encoder of `tiny_encoders` computes for its texts, each one alone.
 
-    The hidden states of all tokens, or for a classifier the logits, are concatenated.
+    The hidden states of all tokens, or for a classifier the logits, are concatenated; for a
+    reranker that is a causal language model, the logits of all tokens after the last one.
     """
     import torch
     import transformers
 
     is_classifier = name in tiny_encoders.CLASSIFIERS
+    is_causal = name in tiny_encoders.RERANKING_DECODERS
     kind = transformers.AutoModelForSequenceClassification if is_classifier else None
+    kind = transformers.AutoModelForCausalLM if is_causal else kind
     with tempfile.TemporaryDirectory() as directory:
         tiny_encoders.write_encoder(Path(directory), name)
         model, problems = (kind or transformers.AutoModel).from_pretrained(
@@ -77,7 +80,8 @@ def reference_outputs(name: str) -> NDArray[np.float32]:
                 else {}
             )
             result = model(torch.tensor([each.ids]), **options)
-            rows = result.logits if is_classifier else result.last_hidden_state[0]
+            rows = result.logits if is_classifier else result[0][0]
+            rows = rows[-1:] if is_causal else rows
             outputs.append(rows.numpy())
     return np.concatenate(outputs)
 

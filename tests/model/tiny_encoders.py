@@ -7,6 +7,8 @@ __all__ = (
     "CONFIGS",
     "DENSE",
     "EMBEDDERS",
+    "RERANKING_DECODERS",
+    "SCORE_TOKENS",
     "TEXTS",
     "encoded_texts",
     "encoder_config",
@@ -167,6 +169,14 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
         _MODERNBERT, "ModernBert", _ONE_LABEL | {"classifier_pooling": "mean"}
     ),
 }
+#: Rerankers that are causal language models; their outputs are the logits after the last token.
+RERANKING_DECODERS: dict[str, dict[str, Any]] = {
+    "qwen3_reranker": _QWEN3 | {"max_position_embeddings": 1024},
+    "qwen3_untied_reranker": _QWEN3
+    | {"max_position_embeddings": 1024, "tie_word_embeddings": False},
+}
+SCORE_TOKENS = {"true_token_id": 7, "false_token_id": 9}
+_LOGIT_SCORE = [("Transformer", ""), ("LogitScore", "1_LogitScore")]
 _POOLINGS = {"qwen3_embedding": "lasttoken", "embeddinggemma": "mean"}
 #: The modules of sentence-transformers and their directories.
 MODULES: dict[str, list[tuple[str, str]]] = {
@@ -184,7 +194,8 @@ DENSE = {
     "2_Dense": np.random.Generator(np.random.PCG64(1)).standard_normal((64, 48)) / 7,
     "3_Dense": np.random.Generator(np.random.PCG64(2)).standard_normal((48, 64)) / 8,
 }
-CONFIGS = EMBEDDERS | CLASSIFIERS
+MODULES |= dict.fromkeys(RERANKING_DECODERS, _LOGIT_SCORE)
+CONFIGS = EMBEDDERS | CLASSIFIERS | RERANKING_DECODERS
 #: Texts and pairs of texts of the tokenizer's letters.
 TEXTS: list[str | tuple[str, str]] = [
     "a",
@@ -226,7 +237,10 @@ def _write_configs(directory: Path, name: str) -> None:
             {"type": f"sentence_transformers.models.{kind}", "path": path}
             for kind, path in MODULES[name]
         ]
-        files["1_Pooling/config"] = {"pooling_mode": _POOLINGS[name]}
+        if name in _POOLINGS:
+            files["1_Pooling/config"] = {"pooling_mode": _POOLINGS[name]}
+        else:
+            files["1_LogitScore/config"] = SCORE_TOKENS
     for file, value in files.items():
         path = directory / f"{file}.json"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -105,6 +105,8 @@ class BlockEncoderConfig:
     has_embedding_norm: bool = False
     hf_prefix: str = ""  #: See `EncoderConfig`.
     classifier: ClassifierConfig | None = None
+    #: Whether the outputs are the logits of all tokens after the last one of an input.
+    has_token_logits: bool = False
     position_offset: int = 0
     num_token_types: int = 1
 

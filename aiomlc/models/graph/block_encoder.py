@@ -14,10 +14,10 @@ from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.graph.blocks import Block, build_norm
 from aiomlc.models.graph.classifier import ClassifierHead
 from aiomlc.models.graph.decoder import DecoderLayers, build_scale
-from aiomlc.models.graph.layers import Norm, Scale
+from aiomlc.models.graph.layers import Linear, Norm, Scale
 from aiomlc.models.graph.mixers import Attention
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.packed import PackedAttention, PackedTokens
+from aiomlc.models.graph.packed import PackedAttention, PackedTokens, PickRows
 
 
 class BlockEncoder(Module):
@@ -36,6 +36,12 @@ class BlockEncoder(Module):
         self.embedding_norm: Norm | None = None
         if config.has_embedding_norm:
             self.embedding_norm = build_norm(blocks)
+        self.lm_head: Linear | None = None
+        self.last: PickRows | None = None
+        if config.has_token_logits:
+            self.last = PickRows("last")
+            if not blocks.tie_word_embeddings:
+                self.lm_head = _build_head(blocks.hidden_size, blocks.vocab_size)
         self.classifier: ClassifierHead | None = None
         if config.classifier is not None:
             self.classifier = ClassifierHead(config.classifier, config.hidden_size, blocks.norm_eps)
@@ -43,7 +49,8 @@ class BlockEncoder(Module):
     def encode(
         self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor, lengths: nn.Tensor
     ) -> nn.Tensor:
-        """Return hidden states, float32 `[n, hidden]`; of a classifier, logits `[b, labels]`.
+        """Return hidden states, float32 `[n, hidden]`; of a classifier, logits `[b, labels]`; with
+        logits of tokens, those `[b, vocab]`.
 
         Args:
             ids: Token ids, int32 `[n]`.
@@ -58,4 +65,12 @@ class BlockEncoder(Module):
             x = self.embedding_norm(x)
         update, residual = self.model(x, PackedTokens(positions, lengths))
         x, _ = self.model.norm.add(update, residual)
+        if self.last is not None:
+            head = self.model.embed_tokens.project if self.lm_head is None else self.lm_head
+            return head(self.last(x, lengths))
+
         return x if self.classifier is None else self.classifier(x, lengths)
+
+
+def _build_head(inputs: int, outputs: int) -> Linear:
+    return Linear(inputs, outputs, bias=False, out_dtype="float32")

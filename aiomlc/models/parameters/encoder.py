@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("encoder_parameters",)
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -12,7 +13,7 @@ from aiomlc.models.config.encoder import BlockEncoderConfig, ClassifierConfig, E
 from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
 
-_DECODER_PREFIX: Final = "model."
+_DECODER_PREFIX: Final = re.compile(r"^model\.")  # The output head has none.
 
 
 def encoder_parameters(config: EncoderConfig | BlockEncoderConfig) -> tuple[Parameter, ...]:
@@ -21,7 +22,7 @@ def encoder_parameters(config: EncoderConfig | BlockEncoderConfig) -> tuple[Para
     if isinstance(config, EncoderConfig):
         encoder = tuple(_with_prefix(p, config.hf_prefix) for p in _parameters(config))
     else:
-        encoder = tuple(_with_prefix(p, config.hf_prefix) for p in _block_parameters(config))
+        encoder = tuple(_block_parameters(config))
     if config.classifier is None:
         return encoder
 
@@ -29,15 +30,15 @@ def encoder_parameters(config: EncoderConfig | BlockEncoderConfig) -> tuple[Para
 
 
 def _block_parameters(config: BlockEncoderConfig) -> Iterator[Parameter]:
-    for parameter in decoder_parameters(replace(config.blocks, tie_word_embeddings=True)):
-        sources = tuple(name.removeprefix(_DECODER_PREFIX) for name in parameter.sources)
-        yield replace(parameter, sources=sources)
+    has_head = config.has_token_logits and not config.blocks.tie_word_embeddings
+    for parameter in decoder_parameters(replace(config.blocks, tie_word_embeddings=not has_head)):
+        sources = (re.sub(_DECODER_PREFIX, config.hf_prefix, name) for name in parameter.sources)
+        yield replace(parameter, sources=tuple(sources))
     if config.has_embedding_norm:
-        name = "embedding_norm.weight"
-        yield Parameter(name, "vector", (config.hidden_size,), ("embeddings.norm.weight",))
-        if config.blocks.norm_kind == "layer":
-            name = "embedding_norm.bias"
-            yield Parameter(name, "vector", (config.hidden_size,), ("embeddings.norm.bias",))
+        kinds = ("weight", "bias") if config.blocks.norm_kind == "layer" else ("weight",)
+        for kind in kinds:
+            source = f"{config.hf_prefix}embeddings.norm.{kind}"
+            yield Parameter(f"embedding_norm.{kind}", "vector", (config.hidden_size,), (source,))
 
 
 def _with_prefix(parameter: Parameter, prefix: str) -> Parameter:

@@ -13,7 +13,7 @@ from aiomlc.runtime.embedding.activation import Activation, activate
 from aiomlc.runtime.embedding.batcher import EncoderBatcher
 from aiomlc.runtime.embedding.dense import DenseLayer
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
-from aiomlc.runtime.embedding.pooling import Pooling, pool
+from aiomlc.runtime.embedding.pooling import Pooling, ScoreTokens, pool
 from aiomlc.runtime.native.encoder import EncoderInput
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class Classifier(EncoderModel):
 
     labels: tuple[str, ...]
     activation: Activation
+    score_tokens: ScoreTokens | None = None  #: If the logits are those of the vocabulary.
 
     async def classify(
         self, inputs: Sequence[EncoderInput], activation: Activation | None = None
@@ -94,5 +95,11 @@ class Classifier(EncoderModel):
             EngineClosedError: If the encoder was closed before all inputs were classified.
             RequestFailedError: If the encoder failed, or a logit is not finite.
         """
-        reduce = partial(activate, activation=activation or self.activation)
+        reduce = partial(self._reduce, activation=activation or self.activation)
         return await self.batcher.run(inputs, reduce)
+
+    def _reduce(self, logits: NDArray[np.float32], activation: Activation) -> NDArray[np.float32]:
+        if (tokens := self.score_tokens) is not None:
+            score = logits[tokens.true : tokens.true + 1]
+            logits = score if tokens.false is None else score - logits[tokens.false]
+        return activate(logits, activation)

@@ -7,7 +7,7 @@ __all__ = ("EncoderTokenizer", "TextPair")
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Self, final
+from typing import NamedTuple, Self
 
 import tokenizers
 
@@ -30,7 +30,6 @@ class TextPair(NamedTuple):
     second: str
 
 
-@final
 class EncoderTokenizer:
     """The tokenizer of an encoder. Thread-safe.
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ("Pooling", "SentenceConfig", "l2_normalize", "pool", "read_sentence_config")
+__all__ = (
+    "Pooling",
+    "ScoreTokens",
+    "SentenceConfig",
+    "l2_normalize",
+    "pool",
+    "read_sentence_config",
+)
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -18,7 +25,7 @@ from aiomlc.gguf.model import read_gguf
 from aiomlc.models.config.fields import Fields
 from aiomlc.runtime.embedding.dense import DenseLayer, read_dense
 from aiomlc.validation.json_values import safe_repr
-from aiomlc.validation.model_files import read_json
+from aiomlc.validation.model_files import read_json, read_object
 
 _logger = logging.getLogger("aiomlc")
 
@@ -37,6 +44,13 @@ _GGUF_POOLINGS: dict[int, Pooling] = {1: "mean", 2: "cls", 3: "last"}
 _JSON_TYPES: dict[type[Any], str] = {dict: "object", list: "array"}
 
 
+class ScoreTokens(NamedTuple):
+    """The tokens whose logits are the score of a pair."""
+
+    true: int  #: Of an answer that the document is relevant.
+    false: int | None  #: Of one that it is not, whose logit is subtracted; None for neither.
+
+
 @dataclass(frozen=True, slots=True)
 class SentenceConfig:
     """The embedding settings of a model directory."""
@@ -47,6 +61,7 @@ class SentenceConfig:
     dense: tuple[DenseLayer, ...] = ()  #: Applied to pooled vectors, in this order.
     prompts: Mapping[str, str] = field(default_factory=dict)  #: The beginnings of texts, by name.
     default_prompt: str | None = None  #: The name of the prompt of texts without another.
+    score_tokens: ScoreTokens | None = None  #: Of a reranker that is a causal language model.
 
 
 def pool(states: NDArray[np.float32], pooling: Pooling) -> NDArray[np.float32]:
@@ -91,7 +106,7 @@ def read_sentence_config(files: ConfigFiles, default: Pooling = "mean") -> Sente
     if files.is_gguf:
         return SentenceConfig(_gguf_pooling(files.model))
 
-    pooling, dense = _read_modules(files.path("modules.json"))
+    pooling, dense, score_tokens = _read_modules(files.path("modules.json"))
     if pooling is None:
         _logger.info("%s: embeddings are pooled by %r", files.model, settings.pooling)
     prompts, default_prompt = _read_prompts(files)
@@ -102,6 +117,7 @@ def read_sentence_config(files: ConfigFiles, default: Pooling = "mean") -> Sente
         dense=dense,
         prompts=prompts,
         default_prompt=default_prompt,
+        score_tokens=score_tokens,
     )
 
 
@@ -143,9 +159,12 @@ def _max_tokens(path: Path) -> int | None:
     )
 
 
-def _read_modules(path: Path) -> tuple[Pooling | None, tuple[DenseLayer, ...]]:
-    """Return the pooling and the dense layers that `modules.json` names; None if it names none."""
+def _read_modules(
+    path: Path,
+) -> tuple[Pooling | None, tuple[DenseLayer, ...], ScoreTokens | None]:
+    """Return the pooling, dense layers and tokens that `modules.json` names; None without one."""
     pooling: Pooling | None = None
+    score_tokens: ScoreTokens | None = None
     dense: list[DenseLayer] = []
     for module in _read_json(path, list) or ():
         kind = str(module.get("type")).rpartition(".")[2] if isinstance(module, dict) else "?"
@@ -154,16 +173,27 @@ def _read_modules(path: Path) -> tuple[Pooling | None, tuple[DenseLayer, ...]]:
                 pooling = _pooling_mode(_module_directory(path, module, kind) / "config.json")
             case "Dense":
                 dense.append(read_dense(_module_directory(path, module, kind)))
+            case "LogitScore":
+                score_tokens = _read_score_tokens(_module_directory(path, module, kind))
             case "Transformer" | "Normalize":
                 pass
             case _:
                 raise ModelLoadError(
                     f"{path}: module {kind!r} is not supported; supported: Transformer, Pooling, "
-                    "Dense, Normalize",
+                    "Dense, Normalize, LogitScore",
                     path=path,
                 )
 
-    return pooling, tuple(dense)
+    return pooling, tuple(dense), score_tokens
+
+
+def _read_score_tokens(directory: Path) -> ScoreTokens:
+    path = directory / "config.json"
+    fields = Fields(read_object(path), path)
+    false = "false_token_id"
+    return ScoreTokens(
+        fields.integer("true_token_id"), fields.integer(false) if false in fields else None
+    )
 
 
 def _read_prompts(files: ConfigFiles) -> tuple[dict[str, str], str | None]:

@@ -19,7 +19,8 @@ from aiomlc.runtime.embedding.batcher import EncoderBatcher
 from aiomlc.runtime.embedding.dense import DenseLayer
 from aiomlc.runtime.embedding.embedder import Classifier, Embedder
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
-from aiomlc.runtime.embedding.pooling import read_sentence_config
+from aiomlc.runtime.embedding.pair_prompt import PairPromptTokenizer, read_pair_template
+from aiomlc.runtime.embedding.pooling import SentenceConfig, read_sentence_config
 from aiomlc.runtime.loading.capacity import sequence_length
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder
@@ -27,6 +28,7 @@ from aiomlc.runtime.loading.model_directory import ModelDirectory
 from aiomlc.runtime.loading.prepare import PreparedModel, prepare_model
 from aiomlc.runtime.loading.progress import LoadProgress, OnProgress
 from aiomlc.runtime.native.encoder import NativeEncoder
+from aiomlc.runtime.tokenization.backend import read_tokenizer_file
 from aiomlc.validation.model_files import load_errors
 from aiomlc.weights import map_weights
 
@@ -56,7 +58,13 @@ def _assemble(
     positions = int(metadata["context_window_size"])
     longest = sequence_length(config, positions)
     max_tokens = min(sentence_config.max_tokens or longest, longest)
-    tokenizer = _read_tokenizer(directory, max_tokens)
+    has_token_logits = bool(metadata["has_token_logits"])
+    tokenizer: EncoderTokenizer
+    if has_token_logits:
+        _check_score_tokens(directory, sentence_config, int(metadata["vocab_size"]))
+        tokenizer = _read_pair_tokenizer(directory, sentence_config, max_tokens)
+    else:
+        tokenizer = _read_tokenizer(directory, max_tokens)
     if tokenizer.vocab_size > metadata["vocab_size"]:
         raise ModelLoadError(
             f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only "
@@ -67,7 +75,7 @@ def _assemble(
 
     params = map_weights(weights.path, weights.nbytes, weights.params)
     encoder = NativeEncoder(prepared.library, params, prepared.num_threads)
-    num_labels = int(metadata["num_labels"])
+    num_labels = 1 if has_token_logits else int(metadata["num_labels"])
     common: dict[str, Any] = {
         "batcher": EncoderBatcher(encoder, rows_per_token=num_labels == 0),
         "tokenizer": tokenizer,
@@ -78,7 +86,10 @@ def _assemble(
     if num_labels:
         labels = read_labels(directory.files, num_labels)
         activation = read_activation(directory.files, num_labels)
-        return LoadedEncoder(Classifier(**common, labels=labels, activation=activation))
+        tokens = sentence_config.score_tokens
+        return LoadedEncoder(
+            Classifier(**common, labels=labels, activation=activation, score_tokens=tokens)
+        )
 
     hidden, dense = int(metadata["hidden_size"]), sentence_config.dense
     _check_dense(directory, hidden, dense)
@@ -114,6 +125,30 @@ def _read_dimensions(directory: ModelDirectory) -> tuple[int, ...]:
     fields = Fields(directory.files.object(path.name) or {}, path)
     name = "matryoshka_dimensions"
     return tuple(fields.integers(name)) if name in fields else ()
+
+
+def _check_score_tokens(directory: ModelDirectory, config: SentenceConfig, vocab_size: int) -> None:
+    tokens = [token for token in config.score_tokens or () if token is not None]
+    for token in tokens:
+        if token >= vocab_size:
+            raise ModelLoadError(
+                f"{directory.path}: the token ids of LogitScore must be in [0, {vocab_size}), "
+                f"got {token}",
+                path=directory.path,
+                field="true_token_id" if token == tokens[0] else "false_token_id",
+            )
+
+
+def _read_pair_tokenizer(
+    directory: ModelDirectory, config: SentenceConfig, max_tokens: int
+) -> PairPromptTokenizer:
+    path = directory.path / "tokenizer.json"
+    instruction = None
+    if config.default_prompt is not None:
+        instruction = config.prompts[config.default_prompt]
+    template = read_pair_template(directory.files)
+    with load_errors(path):
+        return PairPromptTokenizer(read_tokenizer_file(path), max_tokens, template, instruction)
 
 
 def _read_tokenizer(directory: ModelDirectory, max_tokens: int) -> EncoderTokenizer:
