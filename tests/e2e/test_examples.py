@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from aiomlc import MLCEngine
 from tests.e2e.programs import ROOT, run_program, wrong_sums
+from tests.model import tiny_encoders
 from tests.model.tiny_encoder import write_encoder
 
-NEED_ARGUMENTS = {"rag"}
+NEED_ARGUMENTS = {"rag", "search"}
 NEED_RAY = {"ray_app"}  # Run by `tests/ray`.
 EXAMPLES = sorted(
     path
@@ -77,3 +80,40 @@ def test_rag_finds_the_passage_that_is_asked_for(tmp_path: Path) -> None:
     passage, answer = result.stdout.splitlines()
     assert passage == "1.00 sums.md: What is 12 plus 30?"
     assert answer
+
+
+def test_search_ranks_the_candidates_that_are_most_similar(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "encoder")
+    reranker = tiny_encoders.write_encoder(tmp_path / "reranker", "bert_reranker")
+    texts = ["the cat sleeps", "stocks fell", "a kitten naps", "bread needs flour"]
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "cats.md").write_text("\n\n".join(texts[:2]))
+    (notes / "more.txt").write_text("\n\n".join(texts[2:]))
+    query = "how do cats sleep"
+    with MLCEngine(encoder) as engine:
+        items = engine.embeddings.create(input=[query, *texts]).data
+    vectors = np.array([item.embedding for item in items])
+    candidates = [texts[i] for i in np.argsort(-(vectors[1:] @ vectors[0]))[:3]]
+    with MLCEngine(reranker) as engine:
+        scores = [item.score for item in engine.score([(query, text) for text in candidates]).data]
+    best = sorted(zip(scores, candidates, strict=True), reverse=True)[:2]
+
+    result = run_program(
+        [
+            *("examples/search.py", str(encoder), str(reranker), str(notes), query),
+            *("--candidates", "3", "--results", "2"),
+        ]
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+    files = {text: "cats.md" if text in texts[:2] else "more.txt" for text in texts}
+    lines = [f"{score:.3f} {files[text]}: {text}" for score, text in best]
+    assert result.stdout.splitlines() == lines
+
+
+def test_search_says_that_a_folder_has_no_text(tmp_path: Path) -> None:
+    result = run_program(["examples/search.py", "encoder", "reranker", str(tmp_path), "a"])
+
+    assert result.returncode == 1
+    assert "no passages" in result.stderr
