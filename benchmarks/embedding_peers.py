@@ -160,7 +160,9 @@ def _programs(arguments: argparse.Namespace) -> Iterator[Program]:
             yield Program("openvino", precision, {"PYTHONPATH": str(arguments.openvino)})
     if arguments.llama_cpp is not None:
         environment = {
-            "PYTHONPATH": str(arguments.llama_cpp_python),
+            "PYTHONPATH": os.pathsep.join(
+                (str(arguments.llama_cpp_python), os.environ.get("PYTHONPATH", ""))
+            ),
             "LLAMA_CPP_LIB_PATH": str(arguments.llama_cpp),
         }
         for precision in ("f32", "bf16", "q8_0"):

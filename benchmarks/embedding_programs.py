@@ -132,7 +132,7 @@ def llama_cpp_settings(model: Path, threads: int, precision: str, tokens: int) -
     llama_cpp.llama_log_set(silent, ctypes.c_void_p(0))
     path = str(model / f"{precision}.gguf").encode()
     loaded = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
-    for passages in (1, 4, 16):
+    for passages in (1, 8):
         for flash in (0, 1):
             parameters = llama_cpp.llama_context_default_params()
             parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = passages * tokens
