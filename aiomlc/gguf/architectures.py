@@ -53,6 +53,7 @@ class Architecture:
     has_unequal_layers: bool = False  #: Whether `extra` reads key heads and widths of layers.
     has_fused_qkv: bool = False  #: Whether the graph's source is one tensor for QKV.
     has_fused_gate_up: bool = False  #: Whether `ffn_up` contains the gate, too.
+    is_encoder: bool = False  #: Whether the sources of the graph have GGUF's names.
 
 
 def _phi2(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,6 +71,21 @@ def _llama(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
         return {"num_experts": None, "num_experts_per_tok": None}
 
     return {"model_type": "mixtral", "sliding_window": None}
+
+
+_RANK_POOLING = 4  # Of rerankers, in place of the pooling of an embedder.
+
+
+def _encoder(model: GGUFModel, _: Mapping[str, Any]) -> dict[str, Any]:
+    """Types of tokens are counted in the tokenizer; a reranker has a head."""
+    types = model.metadata.integer("tokenizer.ggml.token_type_count", 1)
+    fields: dict[str, Any] = {"type_vocab_size": types}
+    if model.metadata.integer(model.key("pooling_type"), 0) != _RANK_POOLING:
+        return fields
+
+    head = model.tensors.get("cls.output.weight") or model.tensors.get("cls.weight")
+    labels = 1 if head is None else head.shape[0]
+    return fields | {"architectures": ["ForSequenceClassification"], "num_labels": labels}
 
 
 def _gemma_attention_scale(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,6 +207,9 @@ _LAYER_NORM = ("layer_norm_eps", _LAYER_EPS)
 #: By `general.architecture`.
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
+        "bert": Architecture(
+            model_type="bert", norm_eps=_LAYER_NORM, extra=_encoder, is_encoder=True
+        ),
         "chatglm": Architecture(model_type="glm", tensors=_ATTENTION_BIAS, has_fused_gate_up=True),
         "command-r": Architecture(
             model_type="cohere",
@@ -319,6 +338,9 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             model_type="nemotron",
             norm_eps=("norm_eps", _LAYER_EPS),
             tensors={"mlp_bias": "ffn_down.bias", **_ATTENTION_BIAS},
+        ),
+        "nomic-bert": Architecture(
+            model_type="nomic_bert", norm_eps=_LAYER_NORM, extra=_encoder, is_encoder=True
         ),
         "olmo2": Architecture(
             model_type="olmo2", integers=_WINDOW, tensors=_ATTENTION_BIAS, extra=_olmo2

@@ -80,6 +80,9 @@ def tensor_pieces(model: GGUFModel) -> dict[str, TensorPiece]:
     Raises:
         ModelLoadError: If the architecture is unknown, or a key is missing or invalid.
     """
+    if find_architecture(model).is_encoder:
+        return {name: _whole(tensor) for name, tensor in model.tensors.items()}
+
     splitter = _Splitter(model)
     pieces: dict[str, TensorPiece] = {}
     for tensor in model.tensors.values():
@@ -100,6 +103,9 @@ def expected_names(
     model: GGUFModel, layer: int | None, expert: int | None
 ) -> Iterator[tuple[str, str]]:
     """Yield the graph's name and GGUF's name of the tensors of a layer, or outside of layers."""
+    if find_architecture(model).is_encoder:
+        return  # These are the same.
+
     for kind in ("weight", "bias"):
         if layer is None:
             names = _model_names(find_architecture(model))

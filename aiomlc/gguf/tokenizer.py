@@ -5,11 +5,18 @@ from __future__ import annotations
 __all__ = ("TOKENIZER_VERSION", "tokenizer_json")
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
+from aiomlc.gguf.encoder_tokenizers import (
+    encoder_processor,
+    unigram_sections,
+    word_piece_sections,
+    word_pieces,
+)
 from aiomlc.gguf.merges import merges_from_scores
 from aiomlc.gguf.model import GGUFModel
 from aiomlc.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer, Section
@@ -17,7 +24,7 @@ from aiomlc.gguf.vocabulary import TokenType, Vocabulary, token_id
 from aiomlc.validation.json_values import safe_repr
 
 #: Part of the identity of a built tokenizer; raised whenever the same metadata gives another one.
-TOKENIZER_VERSION: Final = 4
+TOKENIZER_VERSION: Final = 5
 
 _ORIGINAL: Final = "tokenizer.huggingface.json"
 _PRE: Final = "tokenizer.ggml.pre"
@@ -54,15 +61,19 @@ def tokenizer_json(model: GGUFModel, vocabulary: Vocabulary) -> bytes:
 
         _logger.warning("%s: %s has other tokens than the file: not used", model.path, _ORIGINAL)
 
-    build = _byte_level_sections if vocabulary.model == "gpt2" else _sentence_piece_sections
-    sections = build(model, vocabulary)
+    if vocabulary.model == "bert":
+        pieces = word_pieces(vocabulary.tokens, vocabulary.types)
+        vocabulary = replace(vocabulary, tokens=pieces)
+    sections = _BUILDERS[vocabulary.model](model, vocabulary)
+    is_encoder = vocabulary.model in ("bert", "t5")
+    processor = (encoder_processor if is_encoder else _post_processor)(model, vocabulary)
     return orjson.dumps(
         {
             "version": "1.0",
             "truncation": None,
             "padding": None,
             "added_tokens": _added_tokens(model, vocabulary),
-            "post_processor": _post_processor(model, vocabulary),
+            "post_processor": processor,
             **sections,
         }
     )
@@ -254,3 +265,12 @@ def _bpe(vocabulary: Vocabulary, merges: Iterable[Sequence[str]], **options: Any
         "vocab": vocabulary.ids(),
         "merges": list(merges),
     }
+
+
+_BUILDERS: Mapping[str, Callable[[GGUFModel, Vocabulary], dict[str, Any]]] = {
+    "gpt2": _byte_level_sections,
+    "llama": _sentence_piece_sections,
+    "gemma4": _sentence_piece_sections,
+    "bert": word_piece_sections,
+    "t5": unigram_sections,
+}

@@ -13,8 +13,9 @@ from aiomlc.gguf.model import GGUFModel
 from aiomlc.validation.json_values import safe_repr
 
 #: The supported values of `tokenizer.ggml.model`: byte-level BPE, SentencePiece's BPE, and that of
-#: Gemma 4, which has the merges of the first and the spaces of the second.
-MODELS: Final = ("gpt2", "llama", "gemma4")
+#: Gemma 4, which has the merges of the first and the spaces of the second; WordPiece and unigrams
+#: of encoders.
+MODELS: Final = ("gpt2", "llama", "gemma4", "bert", "t5")
 _MODEL = "tokenizer.ggml.model"
 _TOKENS = "tokenizer.ggml.tokens"
 _TYPES = "tokenizer.ggml.token_type"

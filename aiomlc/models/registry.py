@@ -13,7 +13,7 @@ __all__ = (
     "with_own_head",
 )
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from aiomlc.gguf.config import config_fields
 from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.gguf.model import read_gguf
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig
+from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig, EncoderNames
 from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.output_head import has_own_head
 from aiomlc.models.config.vision import VisionConfig
@@ -276,10 +276,37 @@ def _read_gguf_description(files: ConfigFiles) -> ModelDescription:
         config = config_fields(read_gguf(path))
     fields = Fields(config.values, path, names=config.names, tensors=config.tensors)
     model = _parse(fields, fields)
-    assert isinstance(model, DecoderConfig), "no encoder is among the architectures of GGUF"
+    if isinstance(model, EncoderConfig):
+        return ModelDescription(_encoder_in_gguf(model, read_gguf(path).tensors), path, None)
+
+    assert isinstance(model, DecoderConfig), "encoders of blocks are not among the architectures"
     layout = model.checkpoint.in_gguf(model.model_type)
     model = replace(model, checkpoint=layout)
     return ModelDescription(as_encoder(model, fields, files), path, None)
+
+
+def _encoder_in_gguf(config: EncoderConfig, tensors: Container[str]) -> EncoderConfig:
+    """Return the config with the names that the tensors have in a GGUF file."""
+    parts = ("attn_qkv",) if "blk.0.attn_qkv.weight" in tensors else ("attn_q", "attn_k", "attn_v")
+    names = EncoderNames(
+        words="token_embd",
+        positions="position_embd",
+        token_types="token_types",
+        norm="token_embd_norm",
+        layer="blk.{}.",
+        qkv=parts,
+        attention_output="attn_output",
+        attention_norm="attn_output_norm",
+        up=("ffn_up",) if config.gate is None else ("ffn_gate", "ffn_up"),
+        down="ffn_down",
+        output_norm="layer_output_norm",
+    )
+    classifier = config.classifier
+    if classifier is not None:
+        has_dense = "cls.output.weight" in tensors
+        dense, output = ("cls", "cls.output") if has_dense else ("", "cls")
+        classifier = replace(classifier, dense=dense, output=output)
+    return replace(config, names=names, hf_prefix="", classifier=classifier)
 
 
 def _parse(fields: Fields, config: Fields) -> ModelConfig:

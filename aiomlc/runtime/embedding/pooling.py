@@ -41,6 +41,7 @@ _MODES: dict[str, Pooling] = {
     "pooling_mode_lasttoken": "last",
 }
 _GGUF_POOLINGS: dict[int, Pooling] = {1: "mean", 2: "cls", 3: "last"}
+_GGUF_RANK = 4  # The type of rerankers.
 _JSON_TYPES: dict[type[Any], str] = {dict: "object", list: "array"}
 
 
@@ -104,7 +105,7 @@ def read_sentence_config(files: ConfigFiles, default: Pooling = "mean") -> Sente
     """
     settings = _mlc_settings(files) or SentenceConfig(default)
     if files.is_gguf:
-        return SentenceConfig(_gguf_pooling(files.model))
+        return SentenceConfig(_gguf_pooling(files.model, default))
 
     pooling, dense, score_tokens = _read_modules(files.path("modules.json"))
     if pooling is None:
@@ -121,10 +122,14 @@ def read_sentence_config(files: ConfigFiles, default: Pooling = "mean") -> Sente
     )
 
 
-def _gguf_pooling(path: Path) -> Pooling:
+def _gguf_pooling(path: Path, default: Pooling) -> Pooling:
+    """Return the pooling of a file; the default if it has none, or is that of a reranker."""
     model = read_gguf(path)
     key = model.key("pooling_type")
-    kind = model.metadata.integer(key)
+    kind = model.metadata.integer(key, _GGUF_RANK)
+    if kind == _GGUF_RANK:
+        return default
+
     if kind not in _GGUF_POOLINGS:
         problem = f"must be one of {', '.join(map(str, _GGUF_POOLINGS))}, got {kind}"
         raise model.metadata.error(key, problem)

@@ -112,7 +112,7 @@ def test_an_unknown_architecture_is_refused_with_those_that_are_known(tmp_path: 
     path = _write(tmp_path / "a.gguf", _ignore, architecture="mamba")
 
     with pytest.raises(
-        ModelLoadError, match=r"general.architecture must be one of chatglm, .*, got 'mamba'"
+        ModelLoadError, match=r"general.architecture must be one of bert, .*, got 'mamba'"
     ):
         read_description(path)
 

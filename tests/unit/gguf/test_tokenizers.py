@@ -424,7 +424,7 @@ def _unknown_pre(writer: gguf.GGUFWriter) -> None:
 
 
 def _unknown_model(writer: gguf.GGUFWriter) -> None:
-    writer.add_tokenizer_model("t5")
+    writer.add_tokenizer_model("rwkv")
 
 
 def _without_merges(writer: gguf.GGUFWriter) -> None:
@@ -454,7 +454,7 @@ def _without_scores(writer: gguf.GGUFWriter) -> None:
     ("fill", "problem"),
     [
         (_unknown_pre, "tokenizer.ggml.pre must be one of .*, got 'kimi-k2'"),
-        (_unknown_model, "tokenizer.ggml.model must be one of gpt2, llama, gemma4, got 't5'"),
+        (_unknown_model, "tokenizer.ggml.model must be one of gpt2, llama, .*, got 'rwkv'"),
         (_without_merges, "tokenizer.ggml.merges is missing"),
         (_short_types, "tokenizer.ggml.token_type must have 2 entries, one per token, got 1"),
         (_bad_eos, r"tokenizer.ggml.eos_token_id must be in \[0, 2\), got 2"),
