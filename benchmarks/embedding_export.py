@@ -9,6 +9,7 @@ from __future__ import annotations
 
 __all__ = ("main",)
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -51,8 +52,7 @@ def _export(target: Path) -> None:
 
 
 def _fuse(target: Path) -> None:
-    from onnxruntime.transformers import optimizer
-
+    optimizer = importlib.import_module("onnxruntime.transformers.optimizer")
     config = json.loads((target.parent / "config.json").read_text(encoding="utf-8"))
     model = optimizer.optimize_model(
         str(target.with_name("f32.onnx")),

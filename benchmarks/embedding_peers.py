@@ -153,6 +153,8 @@ def _parse_arguments() -> argparse.Namespace:
 def _programs(arguments: argparse.Namespace) -> Iterator[Program]:
     for precision in arguments.ours:
         yield Program("aiomlc", precision, {})
+    if arguments.llama_cpp is not None:  # Its converter writes the file.
+        yield Program("aiomlc", "q8_0", {})
     if arguments.onnxruntime is not None:
         yield Program("onnxruntime", "f32", {"PYTHONPATH": str(arguments.onnxruntime)})
     if arguments.openvino is not None:

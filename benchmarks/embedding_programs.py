@@ -41,8 +41,10 @@ def aiomlc_settings(model: Path, threads: int, precision: str, tokens: int) -> I
     from aiomlc import EngineConfig, MLCEngine
 
     del tokens
-    config = EngineConfig(quantization=precision, num_threads=threads)
-    engine = MLCEngine(model, engine_config=config)
+    file = model / f"{precision}.gguf"
+    quantization = None if file.is_file() else precision
+    config = EngineConfig(quantization=quantization, num_threads=threads)
+    engine = MLCEngine(file if file.is_file() else model, engine_config=config)
 
     def embed(ids: NDArray[np.int64]) -> NDArray[np.float32]:
         response = engine.embeddings.create(input=ids.tolist(), encoding_format="base64")
