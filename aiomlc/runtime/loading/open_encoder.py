@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("load_encoder",)
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from anyio import to_thread
 
@@ -31,6 +31,10 @@ from aiomlc.runtime.native.encoder import NativeEncoder
 from aiomlc.runtime.tokenization.backend import read_tokenizer_file
 from aiomlc.validation.model_files import load_errors
 from aiomlc.weights import map_weights
+
+_BATCH_TOKENS_PER_THREAD: Final = 256
+_MIN_BATCH_TOKENS: Final = 512
+_MAX_BATCH_TOKENS: Final = 2048
 
 
 async def load_encoder(
@@ -77,7 +81,11 @@ def _assemble(
     encoder = NativeEncoder(prepared.library, params, prepared.num_threads)
     num_labels = 1 if has_token_logits else int(metadata["num_labels"])
     common: dict[str, Any] = {
-        "batcher": EncoderBatcher(encoder, rows_per_token=num_labels == 0),
+        "batcher": EncoderBatcher(
+            encoder,
+            rows_per_token=num_labels == 0,
+            batch_tokens=_batch_tokens(prepared.num_threads),
+        ),
         "tokenizer": tokenizer,
         "model_name": directory.name,
         "max_tokens": max_tokens,
@@ -125,6 +133,12 @@ def _read_dimensions(directory: ModelDirectory) -> tuple[int, ...]:
     fields = Fields(directory.files.object(path.name) or {}, path)
     name = "matryoshka_dimensions"
     return tuple(fields.integers(name)) if name in fields else ()
+
+
+def _batch_tokens(num_threads: int) -> int:
+    """Return the tokens of a forward pass: few enough for activations to stay in the caches, and
+    enough for the work of a thread to take longer than its start."""
+    return max(_MIN_BATCH_TOKENS, min(_MAX_BATCH_TOKENS, _BATCH_TOKENS_PER_THREAD * num_threads))
 
 
 def _check_score_tokens(directory: ModelDirectory, config: SentenceConfig, vocab_size: int) -> None:
