@@ -247,12 +247,12 @@ def _for_task(config: ModelConfig, fields: Fields, files: ConfigFiles) -> ModelC
         match config:
             case DecoderConfig():
                 return as_encoder(config, fields, files)
-            case _ if config.classifier is not None:
-                return config
-            case EncoderConfig():
+            case EncoderConfig() if config.classifier is None:
                 return with_prefix(config, files.model)
-            case BlockEncoderConfig():
-                return with_prefix(config, files.model) if config.hf_prefix else config
+            case BlockEncoderConfig() if config.classifier is None and config.hf_prefix:
+                return with_prefix(config, files.model)
+            case _:
+                return config
 
 
 def with_own_head(
