@@ -37,7 +37,7 @@ from benchmarks.interleaved import Sample, processor, run_interleaved
 from benchmarks.random_llama import convert
 
 _ROOT = Path(__file__).parents[1]
-_BERT = {"model_type": "bert", "vocab_size": 30_522, "max_position_embeddings": 512}
+_BERT: dict[str, Any] = {"model_type": "bert", "vocab_size": 30_522, "max_position_embeddings": 512}
 SHAPES: Mapping[str, Mapping[str, int]] = {
     "minilm": {
         "num_hidden_layers": 6,
@@ -75,6 +75,7 @@ class Worker:
     def __init__(self, program: Program, model: Path, arguments: argparse.Namespace) -> None:
         command = [sys.executable, "-m", "benchmarks.embedding_programs", program.name, str(model)]
         command += [str(arguments.threads), program.precision, str(arguments.work)]
+        self._title = program.title
         self.passages: int = arguments.passages
         self.cpu_seconds: list[float] = []  #: Of each run.
         self._process = subprocess.Popen(
@@ -104,7 +105,7 @@ class Worker:
         assert self._process.stdout is not None, "stdout is a pipe"
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self._process.args} exited with {self._process.wait()}")
+            raise SystemExit(f"{self._title} exited with {self._process.wait()}")
 
         message: dict[str, Any] = json.loads(line)
         return message
@@ -178,7 +179,7 @@ def _make_model(directory: Path, name: str, arguments: argparse.Namespace) -> No
         from transformers import BertConfig, BertModel
 
         torch.manual_seed(0)
-        values = _BERT | SHAPES[name]
+        values = {**_BERT, **SHAPES[name]}
         BertModel(BertConfig(**values), add_pooling_layer=False).save_pretrained(directory)
         _write_tokenizer(directory)
     if arguments.onnxruntime is not None or arguments.openvino is not None:
