@@ -16,7 +16,7 @@ from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.config import KVCacheType
 from aiomlc.devices import DeviceName
-from aiomlc.models import DecoderConfig, ModelConfig, Parameter
+from aiomlc.models import AnyConfig, DecoderConfig, Parameter
 from aiomlc.models.parameters.packed_layout import LayoutFamily
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Backend(Protocol):
         """Whether the bits of a token's logits are independent of the other tokens of the batch."""
         ...
 
-    def check(self, config: ModelConfig, quantization: Quantization, dtype: KVCacheType) -> None:
+    def check(self, config: AnyConfig, quantization: Quantization, dtype: KVCacheType) -> None:
         """Require that the back end supports a model with these formats.
 
         Raises:

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from aiomlc.config import KVCacheType
-from aiomlc.models import ModelConfig
+from aiomlc.models import AnyConfig
 from aiomlc.models.parameters.packed_layout import Layout
 
 LibraryMetadata = Mapping[str, Any]
@@ -33,7 +33,7 @@ class LibraryWriteError(OSError):
 class CompileJob:
     """A library to compile."""
 
-    config: ModelConfig
+    config: AnyConfig
     quantization: str
     layouts: Mapping[str, Layout] = field(default_factory=dict)  #: See `Quantization`.
     ordered: tuple[str, ...] = ()  #: The same.

@@ -16,6 +16,7 @@ from aiomlc.models.parameters.parameter import Parameter
 from aiomlc.models.parameters.vision import vision_parameters
 from aiomlc.models.registry import (
     MODEL_TYPES,
+    AnyConfig,
     ModelConfig,
     ModelDescription,
     describe_model,
@@ -27,6 +28,7 @@ from aiomlc.models.registry import (
 
 __all__ = (
     "MODEL_TYPES",
+    "AnyConfig",
     "AttentionConfig",
     "BlockEncoderConfig",
     "DecoderConfig",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = (
     "MODEL_TYPES",
+    "AnyConfig",
     "ModelConfig",
     "ModelDescription",
     "describe_model",
@@ -88,7 +89,9 @@ from aiomlc.models.parameters.vision import vision_parameters
 from aiomlc.validation.model_files import load_errors
 from aiomlc.validation.model_formats import describe_unsupported
 
-ModelConfig = DecoderConfig | EncoderConfig | BlockEncoderConfig | VisionConfig
+ModelConfig = DecoderConfig | EncoderConfig | BlockEncoderConfig
+#: The config of anything that is compiled to a library: a tower is a part of a model.
+AnyConfig = ModelConfig | VisionConfig
 
 MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
@@ -192,7 +195,7 @@ class ModelDescription:
     vision: VisionConfig | None = None  #: The tower of a decoder that reads images.
 
 
-def model_parameters(config: ModelConfig) -> tuple[Parameter, ...]:
+def model_parameters(config: AnyConfig) -> tuple[Parameter, ...]:
     """Return every parameter of a model, under the graph's names (a matrix without `.weight`)."""
     match config:
         case DecoderConfig():
@@ -265,9 +268,11 @@ def with_own_head(
     if not isinstance(config, DecoderConfig) or not config.tie_word_embeddings:
         return config
 
-    names = [hf_name(config.model_type, name) for name in ("model.embed_tokens", "lm_head")]
+    embedding = hf_name(config.model_type, "model.embed_tokens")
+    head = hf_name(config.model_type, "lm_head")
     renamed = str if vision is None else vision.renamed
-    return replace(config, tie_word_embeddings=not has_own_head(directory, *names, renamed))
+    is_tied = not has_own_head(directory, embedding, head, renamed)
+    return replace(config, tie_word_embeddings=is_tied)
 
 
 def _read_gguf_description(files: ConfigFiles) -> ModelDescription:

@@ -208,7 +208,8 @@ def main(names: Sequence[str]) -> None:
     """Rewrite the reference files of the named models, or of all."""
     directory = Path(__file__).parent / "reference"
     for name in names or CONFIGS:
-        np.savez_compressed(directory / f"vision_{name}.npz", **reference_prompts(name))
+        arrays: dict[str, Any] = reference_prompts(name)
+        np.savez_compressed(directory / f"vision_{name}.npz", **arrays)
 
 
 if __name__ == "__main__":

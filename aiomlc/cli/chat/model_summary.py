@@ -36,7 +36,7 @@ def summarize_model(directory: ModelDirectory) -> dict[str, Any]:
         ModelLoadError: If a file is missing or invalid.
     """
     facts = ModelFacts(directory)
-    config = facts.config
+    config = facts.description.config
     more = (
         _text_properties(facts, config)
         if config.kind == "decoder"

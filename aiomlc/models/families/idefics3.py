@@ -23,7 +23,7 @@ def parse_vision(fields: Fields) -> VisionConfig:
     Raises:
         ModelLoadError: If a field is missing or has a value that is not supported.
     """
-    tower = parse_tower(fields, "idefics3_vision")
+    tower = parse_tower(fields, "idefics3_vision", is_fixed=True)
     merge = fields.integer("scale_factor", 2)
     side = tower.image_size // tower.patch_size
     if side % merge:

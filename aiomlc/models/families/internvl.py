@@ -32,7 +32,7 @@ def parse_vision(fields: Fields) -> VisionConfig:
     Raises:
         ModelLoadError: If a field is missing or has a value that is not supported.
     """
-    tower = parse_tower(fields, "internvl_vision")
+    tower = parse_tower(fields, "internvl_vision", is_fixed=True)
     vision = fields.nested("vision_config")
     ratio = fields.number("downsample_ratio", _RATIO)
     merge = round(1 / ratio)

@@ -95,7 +95,6 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "clip_vision_model": _CLIP,
         "siglip_vision_model": _SIGLIP,
         "idefics3_vision": _IDEFICS3,
-        "smolvlm_vision": _IDEFICS3,
         "pixtral": {
             "hidden_size": 1024,
             "intermediate_size": 4096,
@@ -146,18 +145,21 @@ def text_fields(fields: Fields, model_type: str = "llama") -> Fields:
     return text
 
 
-def parse_tower(fields: Fields, default: str = "clip_vision_model") -> Tower:
+def parse_tower(
+    fields: Fields, default: str = "clip_vision_model", *, is_fixed: bool = False
+) -> Tower:
     """Read the `vision_config` of CLIP, SigLIP or a tower that differs little from them.
 
     Args:
         fields: The model's config.
         default: The model type of a tower that does not name its own.
+        is_fixed: Whether all towers of the family are of this type, whatever they name.
 
     Raises:
         ModelLoadError: If a field is missing or has a value that is not supported.
     """
     vision = fields.nested("vision_config")
-    kind = vision.string("model_type", default)
+    kind = default if is_fixed else vision.string("model_type", default)
     if kind not in _DEFAULTS:
         raise vision.error("model_type", f"is {quote(kind)}: this tower is not supported")
 

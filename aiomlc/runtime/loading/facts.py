@@ -5,14 +5,13 @@ from __future__ import annotations
 __all__ = ("ModelFacts",)
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Final, final
 
 from aiomlc.compiler.parameters import pack_parameters
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import (
-    ModelConfig,
+    AnyConfig,
     ModelDescription,
     Parameter,
     VisionConfig,
@@ -40,7 +39,7 @@ class ModelFacts:
 
     Args:
         requested: The requested quantization; None for the one of its files, or the default.
-        description: The configuration, if it is not that of the directory.
+        tower: The description of a model whose tower these facts are of.
 
     Raises:
         ModelLoadError: By every property, if a file, tensor or field is missing or invalid.
@@ -52,16 +51,16 @@ class ModelFacts:
         self,
         directory: ModelDirectory,
         requested: str | None = None,
-        description: ModelDescription | None = None,
+        tower: ModelDescription | None = None,
     ) -> None:
         self.directory = directory
         self._requested = requested
-        self._description = description
+        self._tower = tower
 
     @cached_property
     def description(self) -> ModelDescription:
         """The configuration, and the file that it is from."""
-        return self._description or describe_model(self.directory.files)
+        return self._tower or describe_model(self.directory.files)
 
     @cached_property
     def tower(self) -> ModelFacts | None:
@@ -70,18 +69,19 @@ class ModelFacts:
         A directory may have a decoder without the tower that its config describes.
         """
         description = self.description
-        if description.vision is None:
+        if description.vision is None or self._tower is not None:
             return None
 
-        tower = ModelFacts(
-            self.directory, description=replace(description, config=description.vision)
-        )
+        tower = ModelFacts(self.directory, tower=description)
         names = {name for parameter in tower.parameters for name in parameter.sources}
         return None if names.isdisjoint(tower.source.tensors) else tower
 
     @property
-    def config(self) -> ModelConfig:
-        """The configuration."""
+    def config(self) -> AnyConfig:
+        """The configuration of the model, or of the tower."""
+        if self._tower is not None and self._tower.vision is not None:
+            return self._tower.vision
+
         return self.description.config
 
     @property

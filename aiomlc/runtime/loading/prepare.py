@@ -13,7 +13,7 @@ from aiomlc.compiler import backend_of, compile_model, read_library
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
-from aiomlc.models import DecoderConfig, ModelConfig, VisionConfig
+from aiomlc.models import AnyConfig, DecoderConfig, VisionConfig
 from aiomlc.runtime.loading.capacity import check_encoder
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.progress import OnProgress, compile_progress, convert_progress
@@ -87,7 +87,7 @@ def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> Compile
     )
 
 
-def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
+def _with_window(model: AnyConfig, config: EngineConfig) -> AnyConfig:
     if isinstance(model, VisionConfig):
         return model
 

@@ -42,7 +42,7 @@ class TextFiles:
         Raises:
             ModelLoadError: If a file is missing or invalid.
         """
-        directory, vocab_size = facts.directory, facts.config.vocab_size
+        directory, vocab_size = facts.directory, facts.description.config.vocab_size
         with load_errors(directory.path):
             tokenizer = read_tokenizer(directory)
             stop_ids = _stop_ids(directory, tokenizer, vocab_size)

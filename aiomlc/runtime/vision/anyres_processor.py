@@ -54,8 +54,9 @@ class AnyResProcessor:
         return ProcessedImage(inputs, self.image_token * len(rows), len(rows), rows)
 
     def _tiles(self, pixels: NDArray[np.uint8], target: tuple[int, int]) -> list[NDArray[np.uint8]]:
-        pixels = resize(pixels, *_fitted(*pixels.shape[:2], target), self.resample)
         height, width = pixels.shape[:2]
+        height, width = _fitted(height, width, target)
+        pixels = resize(pixels, height, width, self.resample)
         padded = np.zeros((*target, 3), np.uint8)
         top, left = (target[0] - height) // 2, (target[1] - width) // 2
         padded[top : top + height, left : left + width] = pixels
@@ -67,8 +68,8 @@ class AnyResProcessor:
         side = self.size // self.patch_size
         down, across = target[0] // self.size, target[1] // self.size
         base = np.arange(side * side, dtype=np.int32)
-        grid = np.arange(down * across * side * side, dtype=np.int32) + side * side
-        grid = grid.reshape(down, across, side, side).transpose(0, 2, 1, 3)
+        tiles = np.arange(down * across * side * side, dtype=np.int32) + np.int32(side * side)
+        grid = tiles.reshape(down, across, side, side).transpose(0, 2, 1, 3)
         shown = _unpadded(grid.reshape(down * side, across * side), *shape)
         newlines = np.full((len(shown), 1), -1, np.int32)
         return np.concatenate([base, np.concatenate([shown, newlines], axis=1).reshape(-1)])

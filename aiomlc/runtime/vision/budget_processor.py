@@ -39,7 +39,7 @@ class BudgetProcessor:
             BadRequestError: If a side is too long for the budget.
         """
         side = self.patch_size * self.block
-        height, width = budget_size(*image.pixels.shape[:2], side, self.max_tokens)
+        height, width = budget_size(image.height, image.width, side, self.max_tokens)
         pixels = image.pixels
         if (height, width) != pixels.shape[:2]:
             pixels = resize(pixels, height, width, self.resample)

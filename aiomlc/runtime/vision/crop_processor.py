@@ -43,7 +43,8 @@ class CropProcessor:
         if self.pads_to_square:
             pixels = pad_to_square(pixels, tuple(int(255 * mean) for mean in self.scale.mean))
         if self.shortest_edge:
-            height, width = shortest_edge_size(*pixels.shape[:2], self.shortest_edge)
+            height, width = pixels.shape[:2]
+            height, width = shortest_edge_size(height, width, self.shortest_edge)
             pixels = center_crop(resize(pixels, height, width, self.resample), self.size, self.size)
         else:
             pixels = resize(pixels, self.size, self.size, self.resample)

@@ -44,9 +44,9 @@ class GridProcessor:
         Raises:
             BadRequestError: If a side is more than 200 times the other.
         """
-        sizes = image.pixels.shape[:2]
+        block = self.patch_size * self.merge
         height, width = smart_size(
-            *sizes, self.patch_size * self.merge, self.min_pixels, self.max_pixels
+            image.height, image.width, block, self.min_pixels, self.max_pixels
         )
         pixels = self.scale.apply(resize(image.pixels, height, width, self.resample))
         rows, columns = height // self.patch_size, width // self.patch_size
@@ -56,7 +56,7 @@ class GridProcessor:
         count = self.merge * self.merge
         inverse = np.argsort(order).astype(np.int32)
         ids, weights = self._table(tokens // columns, tokens % columns, rows, columns)
-        inputs = {
+        inputs: dict[str, NDArray[Any]] = {
             "patches": self._patches(pixels)[tokens],
             "positions": np.stack([np.zeros_like(tokens), tokens // columns, tokens % columns]),
             "lengths": np.array([len(tokens)], np.int32),

@@ -39,7 +39,9 @@ class PixelScale:
         if not self.mean:
             return scaled
 
-        return (scaled - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
+        mean, std = (np.array(values, np.float32) for values in (self.mean, self.std))
+        normal: NDArray[np.float32] = (scaled - mean) / std
+        return normal
 
 
 def resize(pixels: NDArray[np.uint8], height: int, width: int, resample: int) -> NDArray[np.uint8]:

@@ -79,6 +79,26 @@ class ProcessorFields:
 
         return height
 
+    def require(self, name: str, value: int, expected: int) -> None:
+        """Require that a size is that of the tower.
+
+        Raises:
+            ModelLoadError: If it is not.
+        """
+        if value != expected:
+            problem = f"must be the tower's image_size, {expected}, got {value}"
+            raise self.image.error(name, problem)
+
+    def require_true(self, *names: str) -> None:
+        """Require that steps of the processor are not left out.
+
+        Raises:
+            ModelLoadError: If one is.
+        """
+        for name in names:
+            if not self.image.boolean(name, True):
+                raise self.image.error(name, "must be true, got false: other sizes do not fit")
+
     def resolutions(self, name: str, size: int) -> tuple[tuple[int, int], ...]:
         """Return a list of heights and widths, which must be multiples of `size`."""
         value = self.image.value(name)

@@ -72,11 +72,16 @@ def _llava(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
         image_std=_CLIP_STD,
         resample=_BICUBIC,
         size={"shortest_edge": 224},
+        crop_size={"height": 224, "width": 224},
     )
+    shortest_edge = fields.edge("size", "shortest_edge")
+    name = "crop_size" if shortest_edge else "size"
+    fields.require(name, fields.square(name), config.image_size)
+    fields.require_true("do_resize", *["do_center_crop"] * bool(shortest_edge))
     return CropProcessor(
         scale=fields.scale(),
         resample=fields.resample(),
-        shortest_edge=fields.edge("size", "shortest_edge"),
+        shortest_edge=shortest_edge,
         size=config.image_size,
         patch_size=config.patch_size,
         has_class_token=config.has_class_token,
@@ -92,7 +97,10 @@ def _llava_next(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
         image_std=_CLIP_STD,
         resample=_BICUBIC,
         image_grid_pinpoints=_PINPOINTS,
+        crop_size={"height": 224, "width": 224},
     )
+    fields.require("crop_size", fields.square("crop_size"), config.image_size)
+    fields.require_true("do_resize", "do_center_crop")
     return AnyResProcessor(
         scale=fields.scale(),
         resample=fields.resample(),
@@ -113,11 +121,7 @@ def _idefics3(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
         max_image_size={"longest_edge": 364},
     )
     size = fields.edge("max_image_size", "longest_edge")
-    if size != config.image_size:
-        raise fields.image.error(
-            "max_image_size", f"must be the tower's image_size, {config.image_size}, got {size}"
-        )
-
+    fields.require("max_image_size", size, config.image_size)
     do_resize = fields.image.boolean("do_resize", True)
     return SplitProcessor(
         scale=fields.scale(),
@@ -140,11 +144,7 @@ def _internvl(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
         size={"height": 384, "width": 384},
     )
     size = fields.square("size")
-    if size != config.image_size:
-        raise fields.image.error(
-            "size", f"must be the tower's image_size, {config.image_size}, got {size}"
-        )
-
+    fields.require("size", size, config.image_size)
     # The processor of the whole model divides images even if that of images does not.
     return InternVLProcessor(
         scale=fields.scale(),

@@ -80,12 +80,15 @@ class SplitProcessor(_TileProcessor):
         pixels = image.pixels
         if self.longest_edge:
             pixels = resize(
-                pixels, *_longest_edge_size(*pixels.shape[:2], self.longest_edge), self.resample
+                pixels,
+                *_longest_edge_size(image.height, image.width, self.longest_edge),
+                self.resample,
             )
         if not self.splits:
             pixels = resize(pixels, self.size, self.size, self.resample)
         else:
-            pixels = resize(pixels, *self._multiple(*pixels.shape[:2]), self.resample)
+            height, width = pixels.shape[:2]
+            pixels = resize(pixels, *self._multiple(height, width), self.resample)
         tiles = self.divided(pixels)
         rows, columns = pixels.shape[0] // self.size, pixels.shape[1] // self.size
         if len(tiles) > 1:
@@ -193,4 +196,5 @@ def _positions(side: int) -> NDArray[np.int32]:
     fractions = np.arange(side, dtype=np.float32) * np.float32(1.0 / side)
     fractions = np.minimum(fractions, np.float32(1.0 - 1e-6))
     index = np.searchsorted(boundaries, fractions, side="right").astype(np.int32)
-    return (index[:, np.newaxis] * side + index).reshape(-1)
+    table: NDArray[np.int32] = index[:, np.newaxis] * np.int32(side) + index
+    return table.reshape(-1)

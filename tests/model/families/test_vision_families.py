@@ -228,4 +228,4 @@ def test_stored_references_are_those_of_transformers(name: str) -> None:
         pytest.skip("transformers is not installed")
 
     for key, values in reference_prompts(name).items():
-        np.testing.assert_allclose(values, stored(name)[key], atol=1e-5)
+        np.testing.assert_allclose(values, stored(name)[key], rtol=1e-5, atol=1e-5)

@@ -14,7 +14,7 @@ from aiomlc.compiler.quantization import Quantization
 from aiomlc.config import PAGE_SIZE, KVCacheType
 from aiomlc.devices import DeviceName
 from aiomlc.errors import BadRequestError
-from aiomlc.models import DecoderConfig, ModelConfig, Parameter
+from aiomlc.models import AnyConfig, DecoderConfig, Parameter
 from aiomlc.models.parameters.packed_layout import LayoutFamily
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class CpuBackend:
     takes_pieces: Final = True
     imports_prefixes: Final = True
 
-    def check(self, config: ModelConfig, quantization: Quantization, dtype: KVCacheType) -> None:
+    def check(self, config: AnyConfig, quantization: Quantization, dtype: KVCacheType) -> None:
         """Accept every model that can be opened, but not all of them with a bfloat16 KV cache.
 
         Raises:

@@ -13,7 +13,7 @@ from aiomlc.compiler.quantization import Quantization
 from aiomlc.config import KVCacheType
 from aiomlc.devices import DeviceName
 from aiomlc.errors import BadRequestError
-from aiomlc.models import DecoderConfig, ExpertsConfig, ModelConfig, Parameter
+from aiomlc.models import AnyConfig, DecoderConfig, ExpertsConfig, Parameter
 from aiomlc.models.config.layers import DenseAndExpertsConfig, FeedForwardConfig
 from aiomlc.models.parameters.packed_layout import LayoutFamily
 
@@ -34,7 +34,7 @@ class TvmBackend:
     takes_pieces: Final = False
     imports_prefixes: Final = False  # TVM's cache stores only rows that it has rotated itself.
 
-    def check(self, config: ModelConfig, quantization: Quantization, dtype: KVCacheType) -> None:
+    def check(self, config: AnyConfig, quantization: Quantization, dtype: KVCacheType) -> None:
         """Require that TVM's passes and its KV cache support a model.
 
         Raises:
@@ -98,7 +98,7 @@ def _inner_size(feed_forward: FeedForwardConfig) -> int:
             return feed_forward.intermediate_size
 
 
-def _reasons(config: ModelConfig, quantization: str) -> Iterator[str]:
+def _reasons(config: AnyConfig, quantization: str) -> Iterator[str]:
     """Yield what a model has and TVM's graph does not support."""
     if not isinstance(config, DecoderConfig):
         yield "encoders"

@@ -93,6 +93,7 @@ def test_older_configs_rely_on_the_defaults_of_their_decoder(tmp_path: Path) -> 
 def test_tensors_of_every_layout_have_one_name(name: str, stored: str, expected: str) -> None:
     vision = VISION_TYPES[CONFIGS[name]["model_type"]](Fields(CONFIGS[name], PATH))
 
+    assert vision is not None
     assert vision.renamed(stored) == expected
 
 
