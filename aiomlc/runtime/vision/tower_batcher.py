@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 
 import numpy as np
 from anyio import CapacityLimiter, Lock, to_thread
-from anyio.lowlevel import checkpoint
+from anyio.lowlevel import RunVar, checkpoint
 
 from aiomlc.errors import AiomlcError, RequestFailedError
 from aiomlc.runtime.images.image_data import ImageData
@@ -68,9 +68,16 @@ class _Job:
         return self.result
 
 
+class _Turns(NamedTuple):
+    """What the callers of one event loop take turns by."""
+
+    lock: Lock
+    limiter: CapacityLimiter
+
+
 @final
 class TowerBatcher:
-    """One tower shared by concurrent callers. It belongs to one event loop.
+    """One tower shared by concurrent callers. Used in one event loop after the other.
 
     Args:
         tower: The tower, which runs in a worker thread, one batch at a time.
@@ -93,8 +100,8 @@ class TowerBatcher:
         self._newline = newline
         self._cache = _ImageCache(cache_bytes)
         self._jobs: dict[bytes, _Job] = {}  # By the digests of images.
-        self._batch_lock = Lock()
-        self._thread_limiter = CapacityLimiter(1)
+        self._turns: RunVar[_Turns] = RunVar("_turns")
+        self._tower_lock = threading.Lock()  # A thread may outlive the event loop of its callers.
 
     def __repr__(self) -> str:
         return f"<TowerBatcher {len(self._jobs)} waiting images>"
@@ -107,16 +114,17 @@ class TowerBatcher:
             RequestFailedError: If the tower failed, or its outputs are not finite.
         """
         await checkpoint()
+        turns = self._turns_of_loop()
         unique = {image.digest: image for image in images}
         found = {digest: self._cache.get(digest) for digest in unique}
         jobs = [self._join(unique[digest]) for digest, cached in found.items() if cached is None]
         try:
             while not _are_done(jobs):
-                async with self._batch_lock:
+                async with turns.lock:
                     if not _are_done(jobs):
                         # A batch of a caller that left may still run: the limiter waits for it.
                         await to_thread.run_sync(
-                            self._run_batch, limiter=self._thread_limiter, abandon_on_cancel=True
+                            self._run_batch, limiter=turns.limiter, abandon_on_cancel=True
                         )
         finally:
             for job in jobs:
@@ -124,6 +132,13 @@ class TowerBatcher:
 
         results = {job.image.digest: job.outcome() for job in jobs}
         return [found[image.digest] or results[image.digest] for image in images]
+
+    def _turns_of_loop(self) -> _Turns:
+        turns = self._turns.get(None)
+        if turns is None:
+            turns = _Turns(Lock(), CapacityLimiter(1))
+            self._turns.set(turns)
+        return turns
 
     def _join(self, image: ImageData) -> _Job:
         job = self._jobs.setdefault(image.digest, _Job(image))
@@ -137,7 +152,10 @@ class TowerBatcher:
 
     def _run_batch(self) -> None:
         """Compute waiting images. Every one of them that is taken has a result or an error."""
-        batch = self._next_batch()
+        with self._tower_lock:
+            self._compute(self._next_batch())
+
+    def _compute(self, batch: Mapping[_Job, ProcessedImage]) -> None:
         if not batch:
             return
 

@@ -21,7 +21,7 @@ from aiomlc.runtime.vision.vision_model import Encode
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TowerModel:
-    """A `VisionModel` whose images are read by a tower. It belongs to one event loop."""
+    """A `VisionModel` with a tower. Used in one event loop after the other."""
 
     processor: ImageProcessor
     batcher: TowerBatcher

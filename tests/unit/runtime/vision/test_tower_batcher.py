@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 from anyio import create_task_group, fail_after, move_on_after, to_thread
@@ -118,6 +119,25 @@ async def test_a_cancelled_caller_leaves_at_once_and_the_others_get_their_rows()
         tower.may_run.set()
 
     assert results[0].rows.tolist() == [[2]]
+
+
+def test_a_batch_may_outlive_the_event_loop_of_its_caller() -> None:
+    tower = FakeTower()
+    tower.may_run.clear()
+    batcher = batcher_of(tower)
+
+    async def leave() -> None:
+        with move_on_after(0.05):
+            await batcher.run([image(1)])
+
+    async def stay() -> list[EmbeddedImage]:
+        tower.may_run.set()
+        with fail_after(5):
+            return await batcher.run([image(2)])
+
+    anyio.run(leave)
+    for backend in ("trio", "asyncio"):
+        assert anyio.run(stay, backend=backend)[0].rows.tolist() == [[2]]
 
 
 async def test_images_that_were_used_last_stay_in_the_cache() -> None:
