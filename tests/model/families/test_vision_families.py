@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from anyio import create_task_group
 from anyio.lowlevel import checkpoint
 from numpy.typing import NDArray
 
+from aiomlc import AsyncMLCEngine
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.engine_client import EngineClient
@@ -229,3 +231,32 @@ def test_stored_references_are_those_of_transformers(name: str) -> None:
 
     for key, values in reference_prompts(name).items():
         np.testing.assert_allclose(values, stored(name)[key], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+async def test_a_chat_with_images_answers_as_transformers(
+    vision_directory: Directory, name: str
+) -> None:
+    directory = vision_directory(name)
+    config = EngineConfig(quantization="q0f32", num_threads=2, kv_cache_dtype="float32")
+    texts = PROMPTS[3].text.split("{}")
+    content: list[dict[str, Any]] = [{"type": "text", "text": texts[0]}]
+    for image, text in zip(PROMPTS[3].images, texts[1:], strict=True):
+        content.append({"type": "image_url", "image_url": ImageData(IMAGES[image])})
+        content.append({"type": "text", "text": text})
+    async with AsyncMLCEngine(directory, engine_config=config) as engine:
+        response = await engine.chat.completions.create(
+            messages=[{"role": "user", "content": content}],
+            temperature=0,
+            max_tokens=STEPS,
+            logprobs=True,
+            top_logprobs=0,
+        )
+
+    expected = stored(name)
+    assert response.usage is not None
+    assert response.usage.prompt_tokens == len(expected["ids3"])
+    logprobs = response.choices[0].logprobs
+    assert logprobs is not None
+    rows = [row.max() for row in expected["logprobs3"]]
+    assert [entry.logprob for entry in logprobs.content] == pytest.approx(rows, abs=TOLERANCE)
