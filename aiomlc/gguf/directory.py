@@ -14,12 +14,14 @@ from types import MappingProxyType
 from typing import Any, final
 
 from aiomlc.gguf.config import config_fields
+from aiomlc.gguf.mmproj import find_mmproj, image_settings
 from aiomlc.gguf.model import GGUFModel, read_gguf
 from aiomlc.gguf.shards import is_gguf
 from aiomlc.gguf.text_files import read_special_tokens
 from aiomlc.validation.model_files import load_errors, read_optional
 
 _TEMPLATE = "tokenizer.chat_template"
+_IMAGES = "preprocessor_config.json"
 _SAMPLING = {
     "temperature": "temp",
     "top_k": "top_k",
@@ -64,6 +66,11 @@ class ConfigFiles:
     def _read(self, name: str) -> dict[str, Any] | None:
         if not self.is_gguf:
             return read_optional(self.model / name)
+
+        if name == _IMAGES:
+            with load_errors(self.model):
+                tower = find_mmproj(self.model)
+                return None if tower is None else image_settings(tower)
 
         if name not in _OBJECTS:
             return None

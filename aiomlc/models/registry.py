@@ -22,6 +22,7 @@ from types import MappingProxyType
 from aiomlc.errors import ModelNotFoundError
 from aiomlc.gguf.config import config_fields
 from aiomlc.gguf.directory import ConfigFiles
+from aiomlc.gguf.mmproj import find_mmproj, tower_fields
 from aiomlc.gguf.model import read_gguf
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig, EncoderNames
@@ -287,7 +288,19 @@ def _read_gguf_description(files: ConfigFiles) -> ModelDescription:
     assert isinstance(model, DecoderConfig), "encoders of blocks are not among the architectures"
     layout = model.checkpoint.in_gguf(model.model_type)
     model = replace(model, checkpoint=layout)
-    return ModelDescription(as_encoder(model, fields, files), path, None)
+    vision = _read_mmproj(path, model)
+    return ModelDescription(as_encoder(model, fields, files), path, None, vision)
+
+
+def _read_mmproj(path: Path, model: DecoderConfig) -> VisionConfig | None:
+    """Return the tower in the file beside a GGUF file, if there is one."""
+    with load_errors(path):
+        tower = find_mmproj(path)
+        if tower is None:
+            return None
+
+        fields = Fields(tower_fields(tower, model.hidden_size), tower.path)
+        return VISION_TYPES[fields.string("model_type")](fields)
 
 
 def _encoder_in_gguf(config: EncoderConfig, tensors: Container[str]) -> EncoderConfig:

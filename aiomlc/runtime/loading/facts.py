@@ -22,7 +22,7 @@ from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.runtime.loading.model_directory import ModelDirectory
 from aiomlc.runtime.loading.quantization import find_quantization
 from aiomlc.validation.model_files import load_errors
-from aiomlc.weights.formats.directory import read_source
+from aiomlc.weights.formats.directory import read_source, read_tower_source
 from aiomlc.weights.formats.source import Source
 from aiomlc.weights.plan import make_plan
 
@@ -97,7 +97,8 @@ class ModelFacts:
     @cached_property
     def source(self) -> Source:
         """The tensors in the weight files. Their data is not read."""
-        source = read_source(self.directory.files)
+        read = read_source if self._tower is None else read_tower_source
+        source = read(self.directory.files)
         if (vision := self.description.vision) is not None:
             source = source.renamed(vision.renamed)
         if isinstance(self.config, VisionConfig):

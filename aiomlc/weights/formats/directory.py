@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("read_source",)
+__all__ = ("read_source", "read_tower_source")
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,7 +15,7 @@ from aiomlc.gguf.shards import shard_paths
 from aiomlc.models.config.quantization import read_quantization
 from aiomlc.validation.model_files import load_errors
 from aiomlc.weights.formats import mlc, safetensors
-from aiomlc.weights.formats.gguf import read_gguf_source
+from aiomlc.weights.formats.gguf import read_gguf_source, read_mmproj_source
 from aiomlc.weights.formats.source import Source
 
 
@@ -34,6 +34,20 @@ def read_source(files: ConfigFiles) -> Source:
         stamps = _stamps(model.iterdir())
         read = mlc.read_mlc if _is_mlc(model) else safetensors.read_safetensors
         return replace(read(model), quantization=read_quantization(files), stamps=stamps)
+
+
+def read_tower_source(files: ConfigFiles) -> Source:
+    """Read the header of the file with the tower of a model: that of a GGUF file is another one.
+
+    Raises:
+        ModelLoadError: If a file is missing or invalid.
+    """
+    if not files.is_gguf:
+        return read_source(files)
+
+    with load_errors(files.model):
+        source = read_mmproj_source(files.model)
+        return replace(source, stamps=_stamps(source.files))
 
 
 def _stamps(paths: Iterable[Path]) -> dict[str, Stamp]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("read_gguf_source",)
+__all__ = ("read_gguf_source", "read_mmproj_source")
 
 import re
 from functools import partial
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from aiomlc.gguf.config import config_fields
+from aiomlc.gguf.mmproj import find_mmproj, tower_names
 from aiomlc.gguf.model import GGUFModel, read_gguf
 from aiomlc.gguf.tensor_names import TensorPiece, expected_names, tensor_pieces
 from aiomlc.models.parameters.tensor_names import hf_name
@@ -37,6 +38,32 @@ def read_gguf_source(path: Path) -> Source:
         model.files,
         is_mlc=False,
         name_in_file=partial(_name_in_file, model, model_type),
+        is_gguf=True,
+    )
+
+
+def read_mmproj_source(path: Path) -> Source:
+    """Return the tensors of the tower beside the GGUF file of a decoder, which has one.
+
+    Raises:
+        ModelLoadError: If the file is missing or invalid.
+    """
+    tower = find_mmproj(path)
+    assert tower is not None, "it was found when the config was read"
+    names = tower_names(tower)
+    files = {name: own for own, name in names.items()}
+    tensors = {}
+    for own, tensor in tower.tensors.items():
+        kind = tensor.type.name
+        dtype = _FLOATS.get(kind, kind)
+        tensors[names[own]] = SourceTensor(own, tensor.path, tensor.offset, dtype, tensor.shape)
+    return Source(
+        tower.path,
+        tower.path,
+        tensors,
+        tower.files,
+        is_mlc=False,
+        name_in_file=lambda name: files.get(name, name),
         is_gguf=True,
     )
 
