@@ -32,7 +32,7 @@ _ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
         "quick_gelu": "quick_gelu",
     }
 )
-#: What transformers assumes of a decoder whose fields are absent, which older directories rely on.
+#: The defaults of transformers for decoders whose fields are absent, as in older directories.
 _TEXT_DEFAULTS: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
         "llama": {
@@ -120,7 +120,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Tower:
-    """What is the same in every use of a tower."""
+    """The config of a tower before its use in a family."""
 
     settings: Mapping[str, Any]  #: Fields of `VisionConfig`.
     hidden_size: int
@@ -134,7 +134,7 @@ def text_fields(fields: Fields, model_type: str = "llama") -> Fields:
 
     Args:
         fields: The model's config.
-        model_type: That of a decoder that does not name its own.
+        model_type: The type of a decoder that does not name its own.
     """
     text = fields.nested("text_config")
     model_type = text.string("model_type", model_type)

@@ -21,7 +21,7 @@ class ProcessedImage(NamedTuple):
     """
 
     inputs: dict[str, NDArray[Any]]  #: Contiguous float32 and int32 arrays; see the tower's graph.
-    replacement: str  #: What takes the place of the placeholder in the text.
+    replacement: str  #: The text in place of the placeholder.
     num_tokens: int  #: The image tokens in `replacement`.
     #: The output rows of the tower in the order of the image tokens, -1 for a newline; None if
     #: they are in this order.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PixelScale:
-    """How bytes become the numbers that a tower reads."""
+    """The scale and the normalization from bytes to the numbers that a tower reads."""
 
     factor: float = 1 / 255  #: Of bytes.
     mean: tuple[float, ...] = ()  #: Of each channel; empty if it is not normalized.

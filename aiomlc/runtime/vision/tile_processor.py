@@ -24,7 +24,7 @@ _FAKE: Final = "<fake_token_around_image>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TileProcessor:
-    """What tiles have in common: blocks of their patches are joined to image tokens."""
+    """Tiles of one size, blocks of whose patches are joined to image tokens."""
 
     scale: PixelScale
     resample: int

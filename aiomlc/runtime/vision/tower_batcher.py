@@ -41,7 +41,7 @@ class Tower(Protocol):
 class EmbeddedImage(NamedTuple):
     """An image as a prompt contains it."""
 
-    replacement: str  #: What takes the place of the placeholder in the text.
+    replacement: str  #: The text in place of the placeholder.
     rows: NDArray[np.float32]  #: In place of the embeddings of its image tokens.
     grid: tuple[int, int, int] | None
 
@@ -69,7 +69,7 @@ class _Job:
 
 
 class _Turns(NamedTuple):
-    """What the callers of one event loop take turns by."""
+    """The lock and the limiter of the callers of one event loop."""
 
     lock: Lock
     limiter: CapacityLimiter
@@ -249,7 +249,7 @@ def _num_tokens(image: ProcessedImage) -> int:
 
 
 def _concatenated(images: Sequence[ProcessedImage]) -> dict[str, NDArray[Any]]:
-    """Return the inputs of all images; `order` has indices of the tokens of all of them."""
+    """Return the inputs of all images, whose tokens `order` counts from the first image on."""
     first = images[0].inputs
     if len(images) == 1:
         return first
