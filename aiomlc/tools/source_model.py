@@ -54,8 +54,14 @@ _UNSUPPORTED = (
     "gemma4_unified",
     "gemma4_unified_text",
     "gpt_oss",
+    "idefics3",
+    "internvl",
+    "llava",
+    "llava_next",
+    "mistral3",
     "nemotron",
     "roberta",
+    "smolvlm",
     "xlm-roberta",
 )
 # Model types whose output head is stored even if it equals the embedding.
