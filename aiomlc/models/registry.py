@@ -153,6 +153,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "qwen3_moe": qwen3_moe.parse,
         "qwen3_next": qwen3_next.parse,
         "qwen3_vl": qwen3_vl.parse,
+        "qwen3_vl_moe": qwen3_vl.parse_moe,
         "roberta": bert.parse_roberta,
         "seed_oss": seed_oss.parse,
         "smollm3": smollm3.parse,
@@ -178,6 +179,7 @@ VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig | None]] = MappingPro
         "qwen3_5": qwen_towers.parse_qwen3_5,
         "qwen3_5_moe": qwen_towers.parse_qwen3_5,
         "qwen3_vl": qwen_towers.parse_qwen3_vl,
+        "qwen3_vl_moe": qwen_towers.parse_qwen3_vl,
         "smolvlm": idefics3.parse_smolvlm_vision,
     }
 )

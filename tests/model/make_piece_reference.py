@@ -28,14 +28,23 @@ def _live_model(name: str, piece_model: PieceModel) -> Any:  # noqa: ANN401 - un
     model = transformers.AutoModelForImageTextToText.from_config(config, dtype=torch.float32).eval()
     decoder = model.model.language_model
     state = {
-        key.removeprefix(piece_model.prefix): torch.from_numpy(value.copy())
+        key.removeprefix(piece_model.prefix): torch.from_numpy(_as_loaded(key, value))
         for key, value in piece_model.weights().items()
     }
+    head = state.pop("lm_head.weight", None)
     missing, unexpected = decoder.load_state_dict(state, strict=False)
     assert not missing
     assert not unexpected, unexpected
-    model.tie_weights()
+    if head is None:
+        model.tie_weights()
+    else:
+        model.lm_head.weight.data = head
     return model
+
+
+def _as_loaded(name: str, value: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a tensor of a directory as transformers has it in memory."""
+    return (value.transpose(0, 2, 1) if ".experts." in name else value).copy()
 
 
 def _inputs(model: Any, piece_model: PieceModel, prompt: PiecePrompt, ids: list[int]) -> Any:  # noqa: ANN401
@@ -84,6 +93,8 @@ def _logprobs(
         for _ in range(STEPS):
             hidden = decoder(**_inputs(model, piece_model, prompt, ids), use_cache=False)[0]
             logits = model.lm_head(hidden[0, -1]).double()
+            if cap := getattr(model.config.text_config, "final_logit_softcapping", None):
+                logits = cap * torch.tanh(logits / cap)
             rows.append(torch.log_softmax(logits, -1).float().numpy())
             ids.append(int(rows[-1].argmax()))
             assert ids[-1] != IMAGE_TOKEN

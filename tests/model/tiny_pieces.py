@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.model.tiny_experts import fused_experts
 from tests.model.tiny_models import (
     TINY_CONFIGS,
     Weights,
@@ -60,6 +61,11 @@ class PieceModel:
     def weights(self) -> Weights:
         """Return the decoder's tensors under the names of a directory."""
         weights = tiny_weights(self.text)
+        if self.text == "qwen3_moe":  # The inputs of experts are rows, those of all in one tensor.
+            weights = {
+                name: np.ascontiguousarray(w.transpose(0, 2, 1)) if ".experts." in name else w
+                for name, w in fused_experts(weights).items()
+            }
         return {name.replace("model.", self.prefix, 1): w for name, w in weights.items()}
 
 
@@ -74,6 +80,21 @@ MODELS: Mapping[str, PieceModel] = {
     ),
     "qwen3_vl": PieceModel(
         "qwen3",
+        {
+            "rope_theta": None,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "mrope_section": [6, 5, 5],
+                "mrope_interleaved": True,
+            },
+        },
+        "model.language_model.",
+        num_parts=3,
+        vision={"deepstack_visual_indexes": [0, 1], "depth": 2, "out_hidden_size": 64},
+    ),
+    "qwen3_vl_moe": PieceModel(
+        "qwen3_moe",
         {
             "rope_theta": None,
             "rope_parameters": {

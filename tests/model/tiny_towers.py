@@ -136,6 +136,19 @@ TOWERS: Mapping[str, TinyTower] = {
         tokens=_QWEN_TOKENS,
         names={"visual.": "model.visual."},
     ),
+    "qwen3_vl_moe": TinyTower(
+        vision=_QWEN3_TOWER | {"deepstack_visual_indexes": [0, 1]},
+        processor=_QWEN_PROCESSOR
+        | {
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "patch_size": 16,
+            "image_mean": _HALF,
+            "image_std": _HALF,
+        },
+        decoder=MODELS["qwen3_vl_moe"],
+        tokens=_QWEN_TOKENS,
+        names={"visual.": "model.visual."},
+    ),
     "qwen3_5": TinyTower(
         vision=_QWEN3_TOWER,
         processor=_QWEN_PROCESSOR

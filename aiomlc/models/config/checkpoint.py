@@ -17,8 +17,9 @@ HFQKVLayout = Literal["concatenated", "per_head", "interleaved_rope"]
 #: The tensor with a matrix of all experts, where a Hugging Face directory has one. `outputs`:
 #: `[experts, outputs, inputs]`, the rows of the gate before those of the up projection. `inputs`:
 #: `[experts, inputs, outputs]`, in which the outputs of the gate and the up projection alternate;
-#: MXFP4 alternates them, too, but stores each output as a row.
-HFExpertsLayout = Literal["outputs", "inputs"]
+#: MXFP4 alternates them, too, but stores each output as a row. `stacked_inputs`: the same, but the
+#: outputs of the gate come before those of the up projection.
+HFExpertsLayout = Literal["outputs", "inputs", "stacked_inputs"]
 
 #: The layouts of GGUF files: Llama's two dimensions of a rotary pair are made neighbors, as they
 #: already are in Command R, and the queries, keys and values of GPT-NeoX are separated.

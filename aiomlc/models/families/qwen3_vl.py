@@ -6,14 +6,14 @@ arXiv:2406.04334).
 
 from __future__ import annotations
 
-__all__ = ("parse",)
+__all__ = ("parse", "parse_moe")
 
 from dataclasses import replace
 
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.rope_sections import with_sections
-from aiomlc.models.families import qwen3
+from aiomlc.models.families import qwen3, qwen3_moe
 from aiomlc.models.families.qwen2_5_vl import text_fields
 
 _SECTIONS = (24, 20, 20)
@@ -24,7 +24,20 @@ _DEEPSTACK_LAYERS = 3
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3_vl`."""
     text = text_fields(fields).with_defaults(rope_theta=_THETA)
-    config = qwen3.parse(text)
+    return _with_images(fields, text, qwen3.parse(text), "qwen3_vl")
+
+
+def parse_moe(fields: Fields) -> DecoderConfig:
+    """Read a config of model type `qwen3_vl_moe`."""
+    text = text_fields(fields).with_defaults(rope_theta=_THETA).replaced(norm_topk_prob=True)
+    config = qwen3_moe.parse(text)
+    layout = replace(config.checkpoint, hf_experts_layout="stacked_inputs")
+    return _with_images(fields, text, replace(config, checkpoint=layout), "qwen3_vl_moe")
+
+
+def _with_images(
+    fields: Fields, text: Fields, config: DecoderConfig, model_type: str
+) -> DecoderConfig:
     vision = fields.nested("vision_config")
     name = "deepstack_visual_indexes"
     layers = len(vision.integers(name)) if name in vision else _DEEPSTACK_LAYERS
@@ -32,5 +45,5 @@ def parse(fields: Fields) -> DecoderConfig:
         problem = f"must have at most {config.num_hidden_layers} layers, got {layers}"
         raise vision.error(name, problem)
 
-    config = replace(config, model_type="qwen3_vl", num_piece_layers=layers)
+    config = replace(config, model_type=model_type, num_piece_layers=layers)
     return with_sections(text, config, _SECTIONS, interleaved=True)

@@ -66,7 +66,7 @@ def parse_qwen2_5_vl(fields: Fields) -> VisionConfig:
 
 
 def parse_qwen3_vl(fields: Fields) -> VisionConfig:
-    """Read the tower of a config of model type `qwen3_vl`, some of whose layers have projectors."""
+    """Read the tower of `qwen3_vl` or `qwen3_vl_moe`, some of whose layers have projectors."""
     vision = fields.nested("vision_config").with_defaults(deepstack_visual_indexes=[8, 16, 24])
     name = "deepstack_visual_indexes"
     layers = vision.integers(name)
@@ -75,7 +75,7 @@ def parse_qwen3_vl(fields: Fields) -> VisionConfig:
         problem = f"must be in ascending order and in [0, {depth}), got {layers}"
         raise vision.error(name, problem)
 
-    return _parse_qwen3(vision, "qwen3_vl", layers)
+    return _parse_qwen3(vision, fields.string("model_type"), layers)
 
 
 def parse_qwen3_5(fields: Fields) -> VisionConfig:

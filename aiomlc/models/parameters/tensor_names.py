@@ -91,6 +91,7 @@ _HF: _Replacements = {
     "qwen3_5": _LANGUAGE_MODEL,
     "qwen3_5_moe": _LANGUAGE_MODEL,
     "qwen3_vl": _LANGUAGE_MODEL,
+    "qwen3_vl_moe": _LANGUAGE_MODEL,
     "starcoder2": _STARCODER2,
 }
 _MLC: _Replacements = {

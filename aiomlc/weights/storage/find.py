@@ -77,7 +77,7 @@ def _find_fused(tensors: TensorLookup, parameter: PackedParameter) -> tuple[Stor
     if f"{name}{MXFP4_BLOCKS}" in tensors:
         return (find_mxfp4(tensors, name, parameter),)
 
-    if parameter.kind == "matrix" and parameter.fused_layout == "inputs":
+    if parameter.kind == "matrix" and parameter.fused_layout != "outputs":
         return find_by_inputs(tensors.get(name), parameter)
 
     return (_find_hugging_face(tensors, name, parameter),)

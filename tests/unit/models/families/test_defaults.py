@@ -45,6 +45,7 @@ MULTIMODAL = {
     "qwen3_5",
     "qwen3_5_moe",
     "qwen3_vl",
+    "qwen3_vl_moe",
     "smolvlm",
 }  # With the decoders of their text models.
 
