@@ -160,9 +160,9 @@ def _internvl(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
 
 
 def _gemma3(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
-    fields = ProcessorFields(
-        files, image_mean=_HALF, image_std=_HALF, resample=_BILINEAR, size=config.image_size
-    )
+    fields = ProcessorFields(files, image_mean=_HALF, image_std=_HALF, resample=_BILINEAR, size=224)
+    size = fields.square("size")
+    fields.require("size", size, config.image_size)
     scan: PanAndScan | None = None
     if fields.image.boolean("do_pan_and_scan", False):
         image = fields.image.with_defaults(
@@ -178,7 +178,7 @@ def _gemma3(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
     return PanAndScanProcessor(
         scale=fields.scale(),
         resample=fields.resample(),
-        size=config.image_size,
+        size=size,
         patch_size=config.patch_size,
         block=config.merge,
         pan_and_scan=scan,
