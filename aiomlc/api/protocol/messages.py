@@ -15,7 +15,7 @@ __all__ = (
 )
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, LiteralString, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
@@ -121,7 +121,10 @@ def _image_part(part: Mapping[str, object], ignored: FieldSink | None) -> ImageR
 
 
 def _check_names(
-    part: Mapping[str, object], known: Sequence[str], problem: str, ignored: FieldSink | None
+    part: Mapping[str, object],
+    known: Sequence[str],
+    problem: LiteralString,
+    ignored: FieldSink | None,
 ) -> None:
     """Require that a part has only known fields, or note that others are ignored."""
     others = [name for name in part if name not in known]

@@ -7,7 +7,7 @@ __all__ = ("ImageFetcher",)
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from functools import cache
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from anyio import fail_after
 
@@ -200,7 +200,10 @@ def _checked_backend(rules: HostRules, resolve: Resolve) -> httpcore2.AsyncNetwo
     """Return what connects to the checked addresses of a host."""
     import httpcore2
 
-    class CheckedBackend(httpcore2.AnyIOBackend):
+    # Its type is not known where anyio may be missing.
+    inner = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
+
+    class CheckedBackend(httpcore2.AsyncNetworkBackend):
         async def connect_tcp(
             self,
             host: str,
@@ -214,7 +217,7 @@ def _checked_backend(rules: HostRules, resolve: Resolve) -> httpcore2.AsyncNetwo
             failure: Exception = OSError(f"the host {host!r} has no address")
             for address in addresses[:_MAX_ADDRESSES]:
                 try:
-                    return await super().connect_tcp(
+                    return await inner.connect_tcp(
                         address, port, timeout, local_address, socket_options
                     )
                 except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
