@@ -150,7 +150,7 @@ async def test_an_image_may_be_a_string_bytes_or_pixels() -> None:
 
 async def test_results_of_tools_may_have_images() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    messages = [
+    messages: list[dict[str, object]] = [
         {"role": "user", "content": "Look."},
         {"role": "assistant", "content": "", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": [image_part()]},

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from aiomlc import GenerationConfig, ImageData, SyncMLCEngine, TextData, TokenData
+from aiomlc.api.step.data import PromptInput
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
@@ -15,6 +16,8 @@ from tests.unit.api.step.step_engine_helpers import make_engine
 from tests.unit.runtime.images.pictures import encoded, gradient
 
 IMAGE = ImageData(np.zeros((2, 4, 3), np.uint8))
+IMAGES: list[PromptInput] = [[TextData("a"), IMAGE]]
+MIXED: list[PromptInput] = [[TokenData([1]), IMAGE]]
 GREEDY = GenerationConfig(temperature=0.0)
 
 
@@ -29,7 +32,11 @@ def test_images_stand_where_the_inputs_have_them() -> None:
     core = FakeCore()
     model = vision_model(core, ChatTemplate(PARTS_TEMPLATE))
     with vision_engine(model) as engine:
-        prompts = [[TextData("a"), IMAGE, TextData("b"), IMAGE], IMAGE, "text"]
+        prompts: list[PromptInput] = [
+            [TextData("a"), IMAGE, TextData("b"), IMAGE],
+            IMAGE,
+            "text",
+        ]
         texts, _ = engine.generate(prompts, GREEDY)
 
     assert texts == [["Hello!"]] * 3
@@ -54,7 +61,7 @@ def test_token_ids_beside_images_are_refused() -> None:
         vision_engine(model) as engine,
         pytest.raises(BadRequestError, match="TokenData beside ImageData") as caught,
     ):
-        engine.generate([[TokenData([1]), IMAGE]])
+        engine.generate(MIXED)
 
     assert caught.value.param == "inputs"
 
@@ -64,7 +71,7 @@ def test_a_model_that_does_not_read_images_says_so() -> None:
         make_engine() as engine,
         pytest.raises(BadRequestError, match="does not read images") as caught,
     ):
-        engine.generate([[TextData("a"), IMAGE]])
+        engine.generate(IMAGES)
 
     assert caught.value.param == "inputs"
 
