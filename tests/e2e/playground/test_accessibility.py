@@ -53,11 +53,12 @@ def test_the_keyboard_is_enough(page: Page) -> None:
     expect(answers(page).get_by_role("button", name="Edit")).to_be_visible()
     expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_focused()
     page.keyboard.press("Shift+Tab")
+    expect(page.get_by_role("button", name="Attach images")).to_be_focused()
+    page.keyboard.press("Shift+Tab")
     expect(page.get_by_role("button", name="Regenerate")).to_be_focused()
 
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
+    for _ in range(4):
+        page.keyboard.press("Tab")
     expect(page.get_by_role("tab", name="Sampling")).to_be_focused()
     page.keyboard.press("ArrowLeft")
     expect(page.get_by_role("tab", name="Format")).to_be_focused()
