@@ -53,10 +53,10 @@ class HostRules:
             network = _network(entry)
             if network is not None:
                 self._networks.append(network)
-            elif not entry or not set(entry).isdisjoint("/:@ "):
+            elif not entry or not entry.isascii() or not set(entry).isdisjoint("/:@ "):
                 raise BadRequestError(
-                    f"{_PARAM}: must be host names, addresses or networks without a scheme or a "
-                    f"port, such as images.example.com, got {entry!r}",
+                    f"{_PARAM}: must be host names in ASCII (xn--...), addresses or networks, "
+                    f"without a scheme or a port, such as images.example.com, got {entry!r}",
                     param=_PARAM,
                 )
             else:
@@ -64,6 +64,10 @@ class HostRules:
 
     def check_host(self, host: str) -> None:
         """Require that a host of a URL is allowed.
+
+        Args:
+            host: As it is resolved: names are in ASCII, since other spellings of a name may be
+                those of another one.
 
         Raises:
             RefusedHostError: If it is not.

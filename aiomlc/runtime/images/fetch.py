@@ -83,7 +83,7 @@ class ImageFetcher:
     async def _follow(self, url: str) -> bytes:
         target = _parse(url)
         for _ in range(self._limits.max_redirects + 1):
-            self._rules.check_host(target.host)
+            self._rules.check_host(target.raw_host.decode("ascii"))
             content = await self._get(target)
             if isinstance(content, bytes):
                 return content

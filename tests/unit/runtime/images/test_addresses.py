@@ -71,7 +71,9 @@ def test_a_host_without_addresses_is_refused() -> None:
         HostRules(["*"]).check_addresses("example.com", [])
 
 
-@pytest.mark.parametrize("entry", ["", "https://example.com", "example.com:80", "example.com/a"])
+@pytest.mark.parametrize(
+    "entry", ["", "https://example.com", "example.com:80", "example.com/a", "bücher.de"]
+)
 def test_an_entry_that_is_no_host_is_rejected(entry: str) -> None:
     with pytest.raises(BadRequestError, match="allowed_media_domains") as caught:
         HostRules([entry])

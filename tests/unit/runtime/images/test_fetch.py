@@ -88,6 +88,18 @@ async def test_no_form_of_a_private_address_is_a_way_around_the_rules(host: str)
     assert server.requests == []
 
 
+async def test_a_name_is_checked_as_it_is_resolved() -> None:
+    """The older rule for names makes straße strasse, which is another host."""
+    names = Names(**{"xn--strae-oqa.example": [["127.0.0.1"]], "strasse.example": [["127.0.0.1"]]})
+    async with file_server(a=answer(200, CONTENT)) as server:
+        url = f"http://straße.example:{server.port}/a"
+        allowed = "xn--strae-oqa.example"
+        assert await fetch(url, allowed, "127.0.0.1", names=names) == CONTENT
+        assert "is not allowed" in await refusal(url, "strasse.example", "127.0.0.1", names=names)
+
+    assert len(server.requests) == 1
+
+
 async def test_a_name_at_a_private_address_is_refused() -> None:
     names = Names(evil=[["127.0.0.1"]], mixed=[["93.184.216.34", "127.0.0.1"]])
     async with file_server(a=answer(200, CONTENT)) as server:
