@@ -6,13 +6,17 @@ __all__ = ("ImageData",)
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiomlc.errors import BadRequestError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    _Pixels: TypeAlias = NDArray[np.uint8]
+else:
+    _Pixels = Any  # Resolvable without NumPy, whose import takes long.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +27,7 @@ class ImageData:
         BadRequestError: If `pixels` are not uint8 RGB of at least one pixel.
     """
 
-    pixels: NDArray[np.uint8] = field(repr=False)  #: RGB, [height, width, 3]. Read-only.
+    pixels: _Pixels = field(repr=False)  #: RGB, [height, width, 3]. Read-only.
     digest: bytes = field(init=False, repr=False)  #: SHA-256 of the size and the pixels.
 
     def __post_init__(self) -> None:
