@@ -20,6 +20,7 @@ from aiomlc.models import Parameter
 from aiomlc.models.parameters.packed_layout import Layout
 
 FloatType = Literal["float16", "float32"]
+KVType = Literal["float16", "bfloat16", "float32"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Quantization:
 
     name: str
     matrix_format: str  #: Of the matrices without an entry in `layouts`.
-    kv_dtype: Literal["bfloat16"] | FloatType  #: Default dtype of the KV cache.
+    kv_dtype: KVType  #: Default dtype of the KV cache.
     #: The formats of matrices by the graph's names, as the weight files determine them.
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     #: The matrices whose columns have another order than their inputs.
@@ -90,6 +91,7 @@ def quantization_of(
 
     # Weights that round activations per token were calibrated for other programs' bf16 attention.
     formats = {part for layout in layouts.values() for part, _ in layout}
-    halves = "bfloat16" if "i8channel" in formats else "float16"
-    kv_dtype = "float32" if name == "q4f32_1" else halves
+    kv_dtype: KVType = "bfloat16" if "i8channel" in formats else "float16"
+    if name == "q4f32_1":
+        kv_dtype = "float32"
     return Quantization(name, "f32", kv_dtype, layouts, frozenset(ordered))
