@@ -91,7 +91,7 @@ def _parse_type(
     key = "rope_type" if "rope_type" in scaling else "type"
     rope_type = scaling.string(key, "default")
     match rope_type:
-        case "default" | "mrope":
+        case "default" | "mrope" if rope_type == "default" or "mrope_section" in scaling:
             return plain
         case "linear" | "proportional":
             default = None if rope_type == "linear" else 1.0
