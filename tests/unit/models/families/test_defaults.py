@@ -13,7 +13,10 @@ from tests.model.tiny_models import TINY_CONFIGS
 from tests.model.transformers_defaults import DEFAULTS, Defaults
 from tests.unit.models.plans import ropes_of
 
-ENCODERS = {"bert", "bert-bge", "modernbert", "roberta", "xlm-roberta"}
+ENCODERS = {
+    *("bert", "bert-bge", "distilbert", "eurobert", "gte", "modernbert", "new", "nomic_bert"),
+    *("roberta", "xlm-roberta"),
+}
 OMITTED = {
     "layer_norm_eps",
     "norm_eps",
