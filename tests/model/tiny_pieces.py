@@ -52,7 +52,8 @@ class PieceModel:
     def config(self, name: str) -> dict[str, Any]:
         """Return the config in Hugging Face's format."""
         model_type = self.model_type or name
-        text = TINY_CONFIGS[self.text] | self.changes | {"model_type": f"{model_type}_text"}
+        text: dict[str, Any] = {**TINY_CONFIGS[self.text], **self.changes}
+        text["model_type"] = f"{model_type}_text"
         tied = text["tie_word_embeddings"]
         ids = {"image_token_id": IMAGE_TOKEN, "tie_word_embeddings": tied}
         others = {} if self.vision is None else {"vision_config": dict(self.vision)}
