@@ -12,7 +12,7 @@ import pytest
 from aiomlc.compiler.job import CompileJob
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import (
-    DecoderConfig,
+    BlockEncoderConfig,
     EncoderConfig,
     ModelConfig,
     encoder_parameters,
@@ -216,7 +216,7 @@ def test_the_tensors_of_an_encoder_may_have_the_prefix_of_a_model_with_a_head(
         tensor = {f"{each}{words}.weight": np.zeros((90, 48), np.float32)}
         write_safetensors(tmp_path / "model.safetensors", tensor)
         config = read(tmp_path, values)
-        assert not isinstance(config, DecoderConfig)
+        assert isinstance(config, EncoderConfig | BlockEncoderConfig)
         found.append(config.hf_prefix)
 
     assert found == ["", prefix]
