@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("Device", "DeviceName", "device_of_type", "parse_device")
+__all__ = (
+    "Device",
+    "DeviceName",
+    "device_index",
+    "device_name",
+    "device_of_type",
+    "parse_device",
+)
 
 import re
 from typing import Final, Literal, Protocol
@@ -10,14 +17,16 @@ from typing import Final, Literal, Protocol
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.json_values import safe_repr
 
-DeviceName = Literal["cpu", "cpu:tvm"]
+#: What has a back end of its own.
+DeviceName = Literal["cpu", "cpu:tvm", "opencl"]
 _NAMES: Final[dict[str, DeviceName]] = {
     "auto": "cpu",
     "cpu": "cpu",
     "cpu:0": "cpu",
     "cpu:tvm": "cpu:tvm",  # For tests: see docs/design/compiler.md.
 }
-_OFFERED: Final = "use 'auto' or 'cpu'"
+_OPENCL: Final = re.compile(r"opencl(:\d+)?", re.ASCII)
+_OFFERED: Final = "use 'auto', 'cpu' or 'opencl'"
 #: The kinds of devices that TVM and MLC LLM name, by DLPack's type.
 _KINDS: Final = {
     1: "cpu",
@@ -43,11 +52,13 @@ class DeviceObject(Protocol):
 Device = str | DeviceObject
 
 
-def parse_device(device: Device) -> DeviceName:
-    """Return the name of a device; `auto` selects the best one that this machine has.
+def parse_device(device: Device) -> str:
+    """Return the name and index of a device: `cpu` or, for example, `opencl:1`.
+
+    `auto` is the CPU. Whether there is an OpenCL device of this index is known when it is opened.
 
     Raises:
-        BadRequestError: If the device is unknown or absent; `param` is `device`.
+        BadRequestError: If the device is unknown or not supported; `param` is `device`.
     """
     is_object = callable(getattr(device, "dlpack_device_type", None))
     if not is_object and not isinstance(device, str):
@@ -57,6 +68,9 @@ def parse_device(device: Device) -> DeviceName:
     if name is not None:
         return name
 
+    if _OPENCL.fullmatch(str(device)):
+        return f"opencl:{device_index(str(device))}"
+
     if not _NAME.fullmatch(str(device)):
         raise _invalid(str(device))
 
@@ -65,7 +79,23 @@ def parse_device(device: Device) -> DeviceName:
     )
 
 
-def device_of_type(device_type: int, device_id: int) -> DeviceName:
+def device_name(device: str) -> DeviceName:
+    """Return a device's name without its index.
+
+    Raises:
+        BadRequestError: As `parse_device`.
+    """
+    name = parse_device(device)
+    return _NAMES.get(name, "opencl")
+
+
+def device_index(device: str) -> int:
+    """Return the index of a device among those of its name: 1 for `opencl:1`."""
+    _, _, index = device.partition(":")
+    return int(index) if index.isdecimal() else 0
+
+
+def device_of_type(device_type: int, device_id: int) -> str:
     """Return the name of the device with a DLPack type and an index.
 
     Raises:

@@ -37,16 +37,16 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
         LibraryWriteError: If a file cannot be written.
     """
     backend = backend_of(job.device)
-    compiler = backend.graph_compiler()
+    compiler = backend.graph_compiler(job.target)
     quantization = quantization_of(job.quantization, job.layouts, job.ordered)
     report("graph", 0.1)
     match job.config:
         case DecoderConfig():
             module, metadata = _decoder_graph(job, job.config, quantization)
         case VisionConfig():
-            module, metadata = vision_graph(job.config, quantization, backend)
+            module, metadata = vision_graph(job.config, quantization, backend, compiler)
         case _:
-            module, metadata = encoder_graph(job.config, quantization, backend)
+            module, metadata = encoder_graph(job.config, quantization, backend, compiler)
     text = json.dumps(metadata)
     module = _with_metadata(module, text)
     report("bytecode", 0.5)
@@ -64,7 +64,7 @@ def _decoder_graph(
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
     backend = backend_of(job.device)
     cache = backend.kv_cache(config, quantization, job.kv_cache_dtype)
-    compiler = backend.graph_compiler()
+    compiler = backend.graph_compiler(job.target)
     decoder = Decoder(config, cache.compute_dtype, compiler.create_cache(config, cache))
     decoder = compiler.lower_decoder(decoder, quantization, cache)
     module, named, _ = decoder.export_tvm(_functions(config), allow_extern=True)

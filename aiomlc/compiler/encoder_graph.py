@@ -7,7 +7,7 @@ __all__ = ("encoder_graph",)
 import tvm
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.interface import Backend
+from aiomlc.compiler.interface import Backend, GraphCompiler
 from aiomlc.compiler.job import LibraryMetadata
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization
@@ -17,10 +17,12 @@ from aiomlc.models.graph.encoder import Encoder
 
 
 def encoder_graph(
-    config: EncoderConfig | BlockEncoderConfig, quantization: Quantization, backend: Backend
+    config: EncoderConfig | BlockEncoderConfig,
+    quantization: Quantization,
+    backend: Backend,
+    compiler: GraphCompiler,
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
     """Return the module with the function `encode`, and the library's metadata."""
-    compiler = backend.graph_compiler()
     graph = Encoder(config) if isinstance(config, EncoderConfig) else BlockEncoder(config)
     encoder = compiler.lower_encoder(graph, quantization)
     tokens = nn.spec.Tensor(["n"], "int32")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 __all__ = ("Backend", "GraphCompiler", "TokenBytes")
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -63,6 +63,11 @@ class Backend(Protocol):
         """Whether the bits of a token's logits are independent of the other tokens of the batch."""
         ...
 
+    @property
+    def supports_drafts(self) -> bool:
+        """Whether drafts are verified: with other bits in a batch, completions can differ."""
+        ...
+
     def check(self, config: AnyConfig, quantization: Quantization, dtype: KVCacheType) -> None:
         """Require that the back end supports a model with these formats.
 
@@ -87,8 +92,8 @@ class Backend(Protocol):
         """Return the memory that a decoder needs per token, beside its KV cache."""
         ...
 
-    def graph_compiler(self) -> GraphCompiler:
-        """Return the part that imports tvm."""
+    def graph_compiler(self, target: Mapping[str, int]) -> GraphCompiler:
+        """Return the part that imports tvm; `target` has the attributes of the device."""
         ...
 
 

@@ -37,7 +37,8 @@ class CompileJob:
     quantization: str
     layouts: Mapping[str, Layout] = field(default_factory=dict)  #: See `Quantization`.
     ordered: tuple[str, ...] = ()  #: The same.
-    device: str = "cpu"
+    device: str = "cpu"  #: Without an index.
+    target: Mapping[str, int] = field(default_factory=dict)  #: Attributes of a GPU that count.
     kv_cache_dtype: KVCacheType = "auto"  #: Decoders only.
     prefill_chunk_size: int = 512  #: Recorded in the metadata as the loader's default.
     max_batch_size: int = 64  #: Recorded in the metadata as the loader's default.

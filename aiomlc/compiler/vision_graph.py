@@ -9,7 +9,7 @@ from typing import Any, Final
 import tvm
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.interface import Backend
+from aiomlc.compiler.interface import Backend, GraphCompiler
 from aiomlc.compiler.job import LibraryMetadata
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization
@@ -21,11 +21,11 @@ _ROPE_AXES: Final = 3  # Time, height and width.
 
 
 def vision_graph(
-    config: VisionConfig, quantization: Quantization, backend: Backend
+    config: VisionConfig, quantization: Quantization, backend: Backend, compiler: GraphCompiler
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
     """Return the module with the function `encode`, and the library's metadata."""
     graph = GridTower(config) if config.rope_theta else VisionTower(config)
-    tower = backend.graph_compiler().lower_encoder(graph, quantization)
+    tower = compiler.lower_encoder(graph, quantization)
     inputs = _inputs(config)
     packed = {"param_mode": "packed", "effect_mode": "none"}
     module, named, _ = tower.export_tvm({"encode": {**inputs, "$": packed}}, allow_extern=True)

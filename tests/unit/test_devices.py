@@ -27,6 +27,9 @@ CPU = tvm_ffi.device("cpu", 0)
         ("cpu:0", "cpu"),
         (CPU, "cpu"),
         ("cpu:tvm", "cpu:tvm"),
+        ("opencl", "opencl:0"),
+        ("opencl:1", "opencl:1"),
+        (tvm_ffi.device("opencl", 2), "opencl:2"),
     ],
 )
 def test_device_names_and_objects_are_parsed(device: Device, name: str) -> None:
@@ -38,7 +41,8 @@ def test_device_names_and_objects_are_parsed(device: Device, name: str) -> None:
     [
         ("cpu:1", "Device is not found on your local environment: cpu:1"),
         ("cuda:1", "Device is not found on your local environment: cuda:1"),
-        ("opencl", "Device is not found on your local environment: opencl"),
+        ("vulkan", "Device is not found on your local environment: vulkan"),
+        ("opencl:-1", "Invalid device name: 'opencl:-1'"),
         (tvm_ffi.device("cuda", 0), "Device is not found on your local environment: cuda:0"),
         (tvm_ffi.device("cpu", 1), "Device is not found on your local environment: cpu:1"),
         ("gpu", "Invalid device name: 'gpu'"),
@@ -48,7 +52,8 @@ def test_device_names_and_objects_are_parsed(device: Device, name: str) -> None:
     ],
 )
 def test_an_absent_or_unknown_device_is_rejected(device: Device, problem: str) -> None:
-    with pytest.raises(BadRequestError, match=f"{problem}; use 'auto' or 'cpu'") as caught:
+    message = f"{problem}; use 'auto', 'cpu' or 'opencl'"
+    with pytest.raises(BadRequestError, match=message) as caught:
         parse_device(device)
 
     assert caught.value.param == "device"

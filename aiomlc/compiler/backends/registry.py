@@ -10,10 +10,11 @@ from typing import Final
 
 from aiomlc.compiler.backends.cpu.backend import CpuBackend
 from aiomlc.compiler.backends.tvm.backend import TvmBackend
+from aiomlc.compiler.backends.tvm.opencl_backend import OpenCLBackend
 from aiomlc.compiler.interface import Backend
-from aiomlc.devices import DeviceName, parse_device
+from aiomlc.devices import DeviceName, device_name
 
-_ALL: Final[tuple[Backend, ...]] = (CpuBackend(), TvmBackend())
+_ALL: Final[tuple[Backend, ...]] = (CpuBackend(), TvmBackend(), OpenCLBackend())
 _BACKENDS: Mapping[DeviceName, Backend] = MappingProxyType(
     {backend.name: backend for backend in _ALL}
 )
@@ -23,6 +24,6 @@ def backend_of(device: str) -> Backend:
     """Return the back end of a device.
 
     Raises:
-        BadRequestError: If the device is unknown or absent; `param` is `device`.
+        BadRequestError: If the device is unknown or not supported; `param` is `device`.
     """
-    return _BACKENDS[parse_device(device)]
+    return _BACKENDS[device_name(device)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiomlc.runtime.loading.control_groups import free_memory
+from aiomlc.runtime.native.device import DeviceMemory
 
 _ROOT = Path("/")
 _DEFAULT_UTILIZATION = 0.85  # As in MLC LLM; the host program needs memory as well.
@@ -32,14 +33,18 @@ class MemoryBudget:
         return f"{self.utilization:.0%} of {free} of {self.source}"
 
 
-def memory_budget(utilization: float | None) -> MemoryBudget:
-    """Return the smaller of the system's and the control group's free memory.
+def memory_budget(utilization: float | None, device: DeviceMemory | None = None) -> MemoryBudget:
+    """Return the memory of a device, or the smaller of the system's and the control group's.
 
     Args:
         utilization: The fraction to plan with; None for 0.85.
+        device: The memory of a device that has its own.
     """
-    system, control_group = _system_memory(), free_memory(_ROOT)
     fraction = _DEFAULT_UTILIZATION if utilization is None else utilization
+    if device is not None:
+        return MemoryBudget(device.free_bytes, device.source, fraction)
+
+    system, control_group = _system_memory(), free_memory(_ROOT)
     if control_group is not None and control_group < system:
         return MemoryBudget(control_group, "the control group's limit", fraction)
 

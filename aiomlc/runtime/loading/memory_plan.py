@@ -21,6 +21,7 @@ from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.models import DecoderConfig, VisionConfig
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_limits, step_sizes
+from aiomlc.runtime.loading.device import find_device
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
 from aiomlc.runtime.loading.model_directory import ModelDirectory, find_draft
@@ -268,7 +269,8 @@ def plan_engine(
             param="max_history_size",
         )
 
-    return plan_models(memories, mode, config, memory_budget(config.gpu_memory_utilization))
+    budget = memory_budget(config.gpu_memory_utilization, find_device(device).memory)
+    return plan_models(memories, mode, config, budget)
 
 
 def plan_models(

@@ -36,6 +36,7 @@ from aiomlc.runtime.native.core import EngineOptions, NativeCore
 from aiomlc.runtime.native.faults import Faults
 from aiomlc.runtime.native.grammar_compiler import NativeGrammarCompiler
 from aiomlc.runtime.native.model import ModelShape, NativeModel
+from aiomlc.runtime.native.self_test import require_equal_rows
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.runtime.vision.vision_model import VisionModel
 from aiomlc.weights import map_weights
@@ -225,7 +226,11 @@ def _open(
     weights, library = prepared.weights, prepared.library
     params = map_weights(weights.path, weights.nbytes, weights.params)
     shape = _shape(library.metadata, limits)
-    return NativeModel(library, params, shape, prepared.num_threads, faults)
+    device = prepared.device
+    model = NativeModel(library, params, shape, prepared.num_threads, faults, device)
+    if not device.is_trusted:
+        require_equal_rows(model, device)
+    return model
 
 
 def _assemble(

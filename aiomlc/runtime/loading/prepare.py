@@ -15,8 +15,10 @@ from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.models import AnyConfig, DecoderConfig, VisionConfig
 from aiomlc.runtime.loading.capacity import check_encoder
+from aiomlc.runtime.loading.device import find_device
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.progress import OnProgress, compile_progress, convert_progress
+from aiomlc.runtime.native.device import NativeDevice
 from aiomlc.runtime.native.library import load_native
 from aiomlc.runtime.native.platform import check_platform, physical_cores
 from aiomlc.weights import PackedWeights, prepare_weights
@@ -29,6 +31,7 @@ class PreparedModel:
     library: CompiledLibrary
     weights: PackedWeights
     num_threads: int
+    device: NativeDevice  #: With the kernels of the library.
 
 
 async def prepare_model(
@@ -42,8 +45,10 @@ async def prepare_model(
     """
     await to_thread.run_sync(load_native)
     await to_thread.run_sync(check_platform)
+    found = await to_thread.run_sync(find_device, device)
     job = await to_thread.run_sync(compile_job, facts, device, config)
     library = await _prepare_library(job, config.model_lib, report)
+    found = await found.prepare(library)
     threads = config.num_threads or physical_cores()
     weights = await prepare_weights(
         await to_thread.run_sync(lambda: facts.source),
@@ -52,7 +57,7 @@ async def prepare_model(
         num_threads=threads,
         on_progress=lambda done: report(convert_progress(done)),
     )
-    return PreparedModel(library, weights, threads)
+    return PreparedModel(library, weights, threads, found)
 
 
 async def _prepare_library(
@@ -65,11 +70,15 @@ async def _prepare_library(
 
 
 def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> CompileJob:
-    """Return the library that an engine with this configuration needs."""
+    """Return the library that an engine with this configuration needs.
+
+    Raises:
+        BadRequestError: If the device is absent, or does not support the model or a setting.
+    """
     quantization = facts.quantization
     model, backend = _with_window(facts.config, config), backend_of(device)
     backend.check(model, quantization, config.kv_cache_dtype)
-    if config.speculative_mode != "disable" and not backend.is_batch_invariant:
+    if config.speculative_mode != "disable" and not backend.supports_drafts:
         raise BadRequestError(
             f"device {backend.name!r}: speculative_mode must be 'disable', got "
             f"{config.speculative_mode!r}: the logits of a token depend on the others in its pass, "
@@ -77,12 +86,16 @@ def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> Compile
             param="speculative_mode",
         )
 
+    native = find_device(device)
+    if isinstance(model, DecoderConfig):
+        native.check(backend.kv_cache(model, quantization, config.kv_cache_dtype).dtype)
     return CompileJob(
         config=model,
         quantization=quantization.name,
         layouts=quantization.layouts,
         ordered=tuple(sorted(quantization.ordered)),
         device=backend.name,
+        target=native.target,
         kv_cache_dtype=config.kv_cache_dtype,
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
 
+from aiomlc.runtime.native.device import HostDevice, NativeDevice
 from aiomlc.runtime.native.library import ffi_shape, native_function, open_library
 from aiomlc.runtime.native.records import native_record
 from aiomlc.runtime.native.recurrent_slots import CHECKPOINT_INTERVAL, slots_of
@@ -95,26 +96,31 @@ class NativeModel:
         shape: ModelShape,
         num_threads: int,
         faults: Faults | None = None,
+        device: NativeDevice | None = None,
     ) -> None:
-        """Load the library and allocate the KV cache. Blocks.
+        """Load the library, copy the parameters to a device and allocate the KV cache. Blocks.
 
         Args:
             params: FFI tensors in the order of the library's metadata.
+            device: As `prepare` returned it for the library; None is the processor.
             faults: Faults to inject when an engine drives it.
 
         Raises:
             ModelLoadError: If the library cannot be loaded or lacks a function.
-            MemoryError: If the KV cache cannot be allocated.
+            MemoryError: If the parameters or the KV cache cannot be allocated.
         """
+        placed = HostDevice() if device is None else device
         self.vocab_size: int = shape.vocab_size
         self.shape: ModelShape = shape
         with open_library(library) as module:
+            placed.load_kernels(module)
             self.handle: Any = native_function("aiomlc.model_open")(
                 module,
                 list(params),
                 native_record("aiomlc.ModelShape", _shape_fields(shape)),
                 num_threads,
                 None if faults is None else _as_record(faults),
+                *placed.dlpack,
             )
 
     def add_sequence(self, sequence_id: int) -> None:

@@ -99,8 +99,10 @@ auto TranslateErrors(Call call) -> decltype(call()) {
 /*! \param faults Faults to inject, for tests. */
 ModelRef OpenModel(const ffi::Module& library, const ffi::Array<ffi::Tensor>& params,
                    const RecordRef<ModelShapeObj>& shape, int num_threads,
-                   const ffi::Optional<RecordRef<FaultsObj>>& faults) {
-  auto model = std::make_unique<TvmModel>(library, params, shape->ToNative(), num_threads);
+                   const ffi::Optional<RecordRef<FaultsObj>>& faults, int device_type,
+                   int device_index) {
+  const DLDevice device{static_cast<DLDeviceType>(device_type), device_index};
+  auto model = std::make_unique<TvmModel>(library, params, shape->ToNative(), num_threads, device);
   if (!faults.has_value()) return ModelRef(std::move(model), std::nullopt);
   const FaultsObj& record = *faults.value().get();
   if (record.allocation_fails_at_load) ThrowCacheAllocationError(*shape.get(), "injected fault");

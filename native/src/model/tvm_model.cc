@@ -21,12 +21,13 @@ constexpr int32_t kPaddingToken = 0;
 
 }  // namespace
 
-TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, ModelShape shape,
-                   int num_threads)
+TvmModel::TvmModel(const ffi::Module& library, const ffi::Array<ffi::Tensor>& params,
+                   ModelShape shape, int num_threads, DLDevice device)
     : shape_(std::move(shape)),
       pool_(num_threads),
-      params_(std::move(params)),
-      vm_(StartVirtualMachine(library)),
+      memory_(TensorMemoryOf(device)),
+      params_(CopyAll(params, *memory_)),
+      vm_(StartVirtualMachine(library, device)),
       embed_layers_(vm_->GetFunction("embed_layers")),
       embed_(RequireFunction(vm_, "embed")),
       prefill_(RequireFunction(vm_, "batch_prefill")),
@@ -43,7 +44,8 @@ TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, M
 }
 
 ffi::Tensor TvmModel::Embed(const ForwardInput& input) const {
-  ffi::Tensor hidden = embed_(HostTensor(input.token_ids), params_).cast<ffi::Tensor>();
+  ffi::Tensor hidden =
+      embed_(memory_->FromHost(HostTensor(input.token_ids)), params_).cast<ffi::Tensor>();
   const size_t width = static_cast<size_t>(hidden.shape()[1]);
   auto* const rows = static_cast<float*>(hidden.data_ptr());
   for (const EmbeddedRows& embedded : input.embedded) {
@@ -57,7 +59,7 @@ ffi::Tensor TvmModel::Embed(const ForwardInput& input) const {
   for (const EmbeddedRows& embedded : input.embedded) {
     std::fill_n(ids.begin() + embedded.begin, embedded.count, kPaddingToken);
   }
-  return (*embed_layers_)(hidden, HostTensor(ids), params_).cast<ffi::Tensor>();
+  return (*embed_layers_)(hidden, memory_->FromHost(HostTensor(ids)), params_).cast<ffi::Tensor>();
 }
 
 ForwardOutput TvmModel::Forward(const ForwardInput& input) {
@@ -92,10 +94,11 @@ ForwardOutput TvmModel::Forward(const ForwardInput& input) {
     result = decode_(hidden, state_->cache(), params_);
   } else {
     hidden = reshape_(hidden, ffi::Shape{1, num_tokens, width}).cast<ffi::Tensor>();
-    result = prefill_(hidden, HostTensor(input.logit_positions), state_->cache(), params_);
+    result = prefill_(hidden, memory_->FromHost(HostTensor(input.logit_positions)), state_->cache(),
+                      params_);
   }
   state_->EndForward();
-  logits_ = result.cast<ffi::Array<ffi::Any>>()[0].cast<ffi::Tensor>();
+  logits_ = memory_->ToHost(result.cast<ffi::Array<ffi::Any>>()[0].cast<ffi::Tensor>());
   logits_ = reshape_(logits_, ffi::Shape{static_cast<int64_t>(input.logit_positions.size()),
                                          shape_.vocab_size})
                 .cast<ffi::Tensor>();

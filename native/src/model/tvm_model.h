@@ -17,6 +17,7 @@
 #include "kernels/recurrent/state_memory.h"
 #include "model/model.h"
 #include "model/model_state.h"
+#include "model/tensor_memory.h"
 #include "platform/huge_pages.h"
 #include "platform/thread_pool.h"
 
@@ -33,12 +34,13 @@ class TvmModel final : public Model {
  public:
   /*!
    * \param library The compiled library, as loaded by the FFI.
-   * \param params The packed parameters in the order of the library's metadata.
+   * \param params The packed parameters on the host, in the order of the library's metadata.
    * \param shape The sizes of the model and of its KV cache.
    * \param num_threads Threads per kernel, including the calling thread.
+   * \param device Where the functions run, and the parameters are copied to.
    */
-  TvmModel(const tvm::ffi::Module& library, tvm::ffi::Array<tvm::ffi::Tensor> params,
-           ModelShape shape, int num_threads);
+  TvmModel(const tvm::ffi::Module& library, const tvm::ffi::Array<tvm::ffi::Tensor>& params,
+           ModelShape shape, int num_threads, DLDevice device);
 
   int64_t vocab_size() const final { return shape_.vocab_size; }
   int64_t context_window() const final { return shape_.context_window; }
@@ -65,6 +67,7 @@ class TvmModel final : public Model {
   const ModelShape shape_;
   ThreadPool pool_;
   HugePages huge_pages_;
+  const std::unique_ptr<TensorMemory> memory_;
   tvm::ffi::Array<tvm::ffi::Tensor> params_;
   tvm::ffi::Module vm_;
   /*! \brief Adds embeddings for each layer; null if the model has none. */

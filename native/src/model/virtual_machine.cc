@@ -10,8 +10,6 @@ namespace {
 
 constexpr int kNaiveAllocator = 1;
 
-constexpr DLDevice kCpu{kDLCPU, 0};
-
 /*! \brief Allocates the memory of tensors. */
 struct HostAllocation {
   void AllocData(DLTensor* tensor) { tensor->data = ::operator new(ffi::GetDataSize(*tensor)); }
@@ -35,9 +33,16 @@ ffi::Function RequireFunction(const ffi::Module& module, const char* name) {
   return *function;
 }
 
-ffi::Module StartVirtualMachine(const ffi::Module& library) {
+ffi::Module StartVirtualMachine(const ffi::Module& library, DLDevice device) {
   ffi::Module machine = RequireFunction(library, "vm_load_executable")().cast<ffi::Module>();
-  RequireFunction(machine, "vm_initialization")(static_cast<int>(kDLCPU), 0, kNaiveAllocator);
+  const ffi::Function initialize = RequireFunction(machine, "vm_initialization");
+  const int host = static_cast<int>(kDLCPU);
+  if (device.device_type == kDLCPU) {
+    initialize(host, 0, kNaiveAllocator);
+  } else {  // Shapes are computed on the host, which is the last device.
+    initialize(static_cast<int>(device.device_type), device.device_id, kNaiveAllocator, host, 0,
+               kNaiveAllocator);
+  }
   return machine;
 }
 
@@ -49,11 +54,11 @@ ffi::Tensor HostTensor(const std::vector<int32_t>& values) {
 }
 
 ffi::Tensor EmptyTensor(const ffi::Shape& shape, DLDataType dtype) {
-  return ffi::Tensor::FromNDAlloc(HostAllocation(), shape, dtype, kCpu);
+  return ffi::Tensor::FromNDAlloc(HostAllocation(), shape, dtype, kHost);
 }
 
 ffi::Tensor TensorOver(void* data, const ffi::Shape& shape, DLDataType dtype) {
-  return ffi::Tensor::FromNDAlloc(BorrowedMemory{data}, shape, dtype, kCpu);
+  return ffi::Tensor::FromNDAlloc(BorrowedMemory{data}, shape, dtype, kHost);
 }
 
 }  // namespace aiomlc

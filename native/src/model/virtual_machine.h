@@ -16,8 +16,10 @@ namespace aiomlc {
 /*! \brief Return a function of a module. \throws ModelLoadError if the module lacks it. */
 tvm::ffi::Function RequireFunction(const tvm::ffi::Module& module, const char* name);
 
-/*! \brief Create a virtual machine with the functions of a compiled library. */
-tvm::ffi::Module StartVirtualMachine(const tvm::ffi::Module& library);
+inline constexpr DLDevice kHost{kDLCPU, 0};
+
+/*! \brief Create a virtual machine on a device with the functions of a compiled library. */
+tvm::ffi::Module StartVirtualMachine(const tvm::ffi::Module& library, DLDevice device = kHost);
 
 /*! \brief Create an int32[values.size()] tensor with a copy of the values. */
 tvm::ffi::Tensor HostTensor(const std::vector<int32_t>& values);

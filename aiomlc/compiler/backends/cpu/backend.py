@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("CpuBackend",)
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from aiomlc.compiler.backends.cpu.memory import token_bytes
@@ -37,6 +37,7 @@ class CpuBackend:
     is_batch_invariant: Final = True
     takes_pieces: Final = True
     imports_prefixes: Final = True
+    supports_drafts: Final = True
 
     def check(self, config: AnyConfig, quantization: Quantization, dtype: KVCacheType) -> None:
         """Accept every model that can be opened, but not all of them with a bfloat16 KV cache.
@@ -81,7 +82,7 @@ class CpuBackend:
         """Return the memory that a decoder needs per token, beside its KV cache."""
         return token_bytes(config, parameters, quantization, cache)
 
-    def graph_compiler(self) -> GraphCompiler:
+    def graph_compiler(self, target: Mapping[str, int]) -> GraphCompiler:
         """Return the part that imports tvm."""
         from aiomlc.compiler.backends.cpu.graph_compiler import CpuGraphCompiler
 

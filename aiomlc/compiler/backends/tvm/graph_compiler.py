@@ -1,10 +1,11 @@
-"""The compilation of plain graphs by TVM's own passes to machine code of the CPU."""
+"""The compilation of plain graphs by TVM's own passes to code of the CPU or of a GPU."""
 
 from __future__ import annotations
 
-__all__ = ("TvmGraphCompiler",)
+__all__ = ("TvmGraphCompiler", "cpu_graph_compiler", "opencl_graph_compiler")
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import final
 
@@ -14,6 +15,7 @@ from tvm.support import cc
 
 from aiomlc.compiler.backends.tvm.cache import tvm_cache_factory
 from aiomlc.compiler.backends.tvm.layers import lower_to_rows
+from aiomlc.compiler.backends.tvm.merge import replace_merge
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.errors import CompileError
@@ -24,22 +26,21 @@ from aiomlc.models.graph.vision import AnyEncoder
 
 @final
 class TvmGraphCompiler:
-    """Keeps the plain layers, for which TVM generates code with LLVM.
+    """Keeps the plain layers, for which TVM generates code; the host's with LLVM."""
 
-    Raises:
-        CompileError: If the machine has no C compiler, whose linker makes the shared object.
-    """
+    def __init__(self, device: str, target: tvm.target.Target, passes: tvm.transform.Pass) -> None:
+        """Compile for a target.
 
-    def __init__(self) -> None:
+        Raises:
+            CompileError: If the machine has no C compiler, whose linker makes the shared object.
+        """
         if cc.get_cc() is None:
             raise CompileError(
-                "device 'cpu:tvm' needs a C compiler: install gcc or clang, or use device 'cpu'"
+                f"device {device!r} needs a C compiler: install gcc or clang, or use device 'cpu'"
             )
 
-    @property
-    def target(self) -> tvm.target.Target:
-        """A generic processor of this machine's architecture."""
-        return tvm.target.Target("llvm")
+        self.target: tvm.target.Target = target
+        self._passes: tvm.transform.Pass = passes
 
     def create_cache(self, config: DecoderConfig, cache: KVCache) -> CreateCache:
         """Return a function that emits the creation of TVM's paged KV cache."""
@@ -52,18 +53,32 @@ class TvmGraphCompiler:
         return lower_to_rows(decoder) if quantization.matrix_format == "q4" else decoder
 
     def lower_encoder(self, encoder: AnyEncoder, quantization: Quantization) -> AnyEncoder:
-        """Encoders are refused by `TvmBackend.check`."""
+        """Encoders are refused by the back ends' `check`."""
         raise NotImplementedError
 
     def pipeline(self) -> tvm.transform.Pass:
         """Return TVM's passes."""
-        return tvm.transform.Sequential(
-            [relax.get_pipeline("zero"), relax.get_pipeline("default_build")]
-        )
+        return self._passes
 
     def export(self, executable: relax.VMExecutable) -> bytes:
-        """Return a shared object with the bytecode and the machine code."""
+        """Return a shared object with the bytecode, the machine code and a GPU's kernels."""
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "library.so"
             executable.export_library(str(path))
             return path.read_bytes()
+
+
+def cpu_graph_compiler() -> TvmGraphCompiler:
+    """Return the compiler for a generic processor of this machine's architecture."""
+    passes = [relax.get_pipeline("zero"), relax.get_pipeline("default_build")]
+    return TvmGraphCompiler("cpu:tvm", tvm.target.Target("llvm"), tvm.transform.Sequential(passes))
+
+
+def opencl_graph_compiler(attributes: Mapping[str, int]) -> TvmGraphCompiler:
+    """Return the compiler for OpenCL devices with these attributes of TVM's target.
+
+    Its passes schedule each kernel by dlight's rules for GPUs.
+    """
+    target = tvm.target.Target({"kind": "opencl", **attributes}, host="llvm")
+    passes = [replace_merge, relax.get_default_pipeline(target)]
+    return TvmGraphCompiler("opencl", target, tvm.transform.Sequential(passes))

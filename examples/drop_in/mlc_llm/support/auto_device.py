@@ -1,4 +1,4 @@
-"""The devices: the CPU."""
+"""The devices: the CPU and those of OpenCL."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ def detect_device(device_hint: Any) -> str:
     """Return the name of a device.
 
     Raises:
-        BadRequestError: If it is not the CPU.
+        BadRequestError: If it is neither the CPU nor a device of OpenCL.
     """
     return parse_device(device_hint)
 
 
 def device2str(device: Any) -> str:
     """Return the name of a device."""
-    return f"{parse_device(device)}:0"
+    name = parse_device(device)
+    return name if ":" in name else f"{name}:0"

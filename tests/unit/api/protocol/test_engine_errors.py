@@ -131,13 +131,13 @@ ERRORS = [
         "unknown device",
         partial(construct_engine, device="abacus"),
         "device",
-        "Invalid device name: 'abacus'; use 'auto' or 'cpu'",
+        "Invalid device name: 'abacus'; use 'auto', 'cpu' or 'opencl'",
     ),
     rejected(
         "unavailable device",
         partial(construct_engine, device="cuda:3"),
         "device",
-        "Device is not found on your local environment: cuda:3; use 'auto' or 'cpu'",
+        "Device is not found on your local environment: cuda:3; use 'auto', 'cpu' or 'opencl'",
     ),
     rejected(
         "max_history_size",

@@ -1,0 +1,105 @@
+"""What the code that TVM generates supports, and the memory that it takes. Never imports tvm."""
+
+from __future__ import annotations
+
+__all__ = ("kv_cache", "require_support", "token_bytes")
+
+from collections.abc import Iterator
+from typing import Final
+
+from aiomlc.compiler.interface import TokenBytes
+from aiomlc.compiler.kv_cache import KVCache
+from aiomlc.compiler.quantization import Quantization
+from aiomlc.config import KVCacheType
+from aiomlc.devices import DeviceName
+from aiomlc.errors import BadRequestError
+from aiomlc.models import AnyConfig, DecoderConfig, ExpertsConfig
+from aiomlc.models.config.layers import DenseAndExpertsConfig, FeedForwardConfig
+
+_QUANTIZATIONS: Final = ("q0f32", "q4f16_1")
+_ROPE_TYPES: Final = ("default", "linear", "llama3")  # TVM's longrope cannot be built.
+
+
+def require_support(
+    device: DeviceName, config: AnyConfig, quantization: Quantization, dtype: KVCacheType
+) -> None:
+    """Require that TVM's passes and its KV cache support a model.
+
+    Raises:
+        BadRequestError: If they do not; the message names the device and says why.
+    """
+    name = quantization.name
+    if name not in _QUANTIZATIONS or quantization.layouts:
+        allowed = " or ".join(_QUANTIZATIONS)
+        problem = f"quantization must be {allowed}, got {name}"
+        raise _unsupported(device, problem, "quantization")
+
+    if dtype in ("bfloat16", "int8"):
+        raise _unsupported(device, f"kv_cache_dtype must not be {dtype}", "kv_cache_dtype")
+
+    for reason in _reasons(config, name):
+        raise _unsupported(device, f"{reason} are not supported", "model")
+
+
+def kv_cache(quantization: Quantization, dtype: KVCacheType) -> KVCache:
+    """Return the storage of keys and values; `require_support` refuses others."""
+    match dtype:
+        case "float16" | "float32":
+            return KVCache(dtype, dtype)
+        case "auto" | "bfloat16" | "int8":
+            return KVCache(quantization.compute_dtype, quantization.compute_dtype)
+
+
+def token_bytes(config: DecoderConfig, cache: KVCache) -> TokenBytes:
+    """Return the memory that a decoder needs per token, beside its KV cache."""
+    shape = config.cache_shape
+    queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    inner = max(_inner_size(layer.feed_forward) for layer in config.layers)
+    return TokenBytes(
+        # Queries, keys, values and outputs, two of them twice, and log-sum-exps.
+        chunk=(3 * shape.num_heads + 2 * shape.num_kv_heads) * cache.row_bytes(shape.head_dim)
+        + 8 * shape.num_heads,
+        step=4 * (4 * config.hidden_size + 2 * queries + 2 * keys + 4 * inner),
+    )
+
+
+def _inner_size(feed_forward: FeedForwardConfig) -> int:
+    """Return the inputs of the last matrix; every expert is computed."""
+    match feed_forward:
+        case ExpertsConfig(count=count, intermediate_size=size):
+            return count * size
+        case DenseAndExpertsConfig(dense=dense, experts=experts):
+            return _inner_size(dense) + _inner_size(experts)
+        case _:
+            return feed_forward.intermediate_size
+
+
+def _reasons(config: AnyConfig, quantization: str) -> Iterator[str]:
+    """Yield what a model has and TVM's graph does not support."""
+    if not isinstance(config, DecoderConfig):
+        yield "encoders"
+        return
+
+    if config.has_experts and quantization != "q0f32":
+        yield "quantized experts"
+    if config.recurrent:
+        yield "recurrent layers"
+    if config.per_layer_embedding is not None or any(
+        n.output_scale or n.streams is not None for n in config.layers
+    ):
+        yield "embeddings and factors of layers"
+    attention = config.attention
+    if any(layer.output_gate for layer in attention):
+        yield "gated attention"
+    rope = attention[0].rope
+    if rope is None or any(
+        layer.window or layer.soft_cap or layer.sink_scores or layer.rope != rope
+        for layer in attention
+    ):
+        yield "sliding windows, softcapped scores, sink scores and RoPE per layer"
+    elif rope.rope_type not in _ROPE_TYPES or rope.pads_to_head_dim:
+        yield f"positions of the kind {rope.rope_type}"
+
+
+def _unsupported(device: DeviceName, problem: str, param: str) -> BadRequestError:
+    return BadRequestError(f"device {device!r}: {problem}; use device 'cpu'", param=param)
