@@ -10,6 +10,7 @@
 #   make ray       several engines on Ray Serve, in an environment of their own
 #   make frameworks   clients that need older packages, in an environment of their own
 #   make converter    files of llama.cpp's own converter, in an environment with torch
+#   make opencl       models on Intel's OpenCL driver for processors, in an environment with it (1 GB)
 
 PROMPT = Tell me a story about a fox called Rosa.
 PYTHON ?= python3
@@ -46,7 +47,7 @@ CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 BESIDE = nice -n 10
 
 .PHONY: chat test thorough check dev compile configure lint lint-python lint-native tidy format native native-sanitize \
-  native-aarch64 docs pytest ray frameworks converter coverage wheel wheels soak soak-sanitize soak-address \
+  native-aarch64 docs pytest ray frameworks converter opencl coverage wheel wheels soak soak-sanitize soak-address \
   soak-thread mutations-sanitize failing-calls fuzz bench clean
 .DELETE_ON_ERROR:
 
@@ -59,7 +60,7 @@ test: dev
 # All that fails is reported.
 thorough: dev
 	$(MAKE) -k -j2 lint native native-sanitize docs wheel pytest REPEAT=--strict; status=$$?; \
-	  $(MAKE) -k frameworks ray converter failing-calls fuzz mutations-sanitize soak soak-sanitize && exit $$status
+	  $(MAKE) -k frameworks ray converter opencl failing-calls fuzz mutations-sanitize soak soak-sanitize && exit $$status
 
 check: lint-python
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --thorough none tests/unit
@@ -123,7 +124,8 @@ lint-native: $(VENV)/lint
 
 # clang-tidy on files of the core, all of them or TIDY.
 TIDY = $(shell cd native && find src -name '*.cc' -not -path 'src/ffi/*' -not -path 'src/model/tvm_*' \
-  -not -path 'src/model/virtual_machine.cc' -not -path 'src/model/paged_kv_state.cc')
+  -not -path 'src/model/tensor_memory.cc' -not -path 'src/model/virtual_machine.cc' \
+  -not -path 'src/model/paged_kv_state.cc')
 tidy: $(VENV)/lint configure
 	@echo "clang-tidy: $(words $(TIDY)) files"
 	@printf 'native/%s\n' $(TIDY) | $(BESIDE) xargs -P $(JOBS) -n 4 $(BIN)/clang-tidy --quiet -p $(NATIVE) \
@@ -226,6 +228,13 @@ $(LLAMA_CPP)/convert_hf_to_gguf.py: | $(VENV)/tools
 
 build/converter/installed: $(VENV)/dev pyproject.toml
 	$(call overlay,$(@D),train)
+
+build/opencl/installed: $(VENV)/dev pyproject.toml
+	$(call overlay,$(@D),opencl)
+
+# Devices of OpenCL, on a driver that runs on every processor.
+opencl: build/opencl/installed
+	build/opencl/bin/python -m pytest -n 0 tests/model/opencl
 
 # Files of llama.cpp's converter, which needs torch, have the logits of transformers.
 converter: build/converter/installed $(LLAMA_CPP)/convert_hf_to_gguf.py

@@ -33,7 +33,7 @@ EXPENSIVE = (
     "kernel-sanitized",
     "kernel-sanitized",
     "soak-address mutations-sanitize",
-    "soak-thread",
+    "soak-thread opencl",
     "wheel frameworks converter soak",
 )
 
@@ -45,6 +45,7 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"native/src/(engine|platform)/", ("soak-thread",)),
     (r"(gguf|weights/formats|validation)/[^/]+\.py$|native/src/weights/", ("mutations-sanitize",)),
     (r"^aiomlc/(gguf|models/families)/|llama_cpp_converter", ("converter",)),
+    (r"^native/opencl/|opencl|^aiomlc/compiler/backends/tvm/|/native/device\.py$", ("opencl",)),
     (r"^(packaging/|pyproject\.toml)", ("wheel", "frameworks")),
     (r"^aiomlc/(integrations|api/protocol)/|^tests/frameworks/", ("frameworks",)),
 )
@@ -63,7 +64,7 @@ WHOLE: tuple[tuple[str, str], ...] = (
 
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 # What includes TVM's headers is not checked.
-_NOT_TIDY = re.compile(r"src/ffi/|src/model/(tvm_|virtual_machine|paged_kv_state)")
+_NOT_TIDY = re.compile(r"src/ffi/|src/model/(tvm_|tensor_memory|virtual_machine|paged_kv_state)")
 
 
 @dataclass

@@ -17,7 +17,7 @@ from typing import Final, Literal, Protocol
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.json_values import safe_repr
 
-#: What has a back end of its own.
+#: The names of devices without an index; each has a back end.
 DeviceName = Literal["cpu", "cpu:tvm", "opencl"]
 _NAMES: Final[dict[str, DeviceName]] = {
     "auto": "cpu",

@@ -28,7 +28,7 @@ struct LaunchSize {
 /*! \brief The signature of a kernel. */
 struct KernelInfo {
   std::vector<DLDataType> arg_types;
-  /*! \brief What the numbers after the arguments are, as `blockIdx.x`. */
+  /*! \brief The meanings of the numbers after the arguments, as `blockIdx.x`. */
   std::vector<std::string> launch_tags;
 };
 

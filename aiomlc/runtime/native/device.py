@@ -1,4 +1,4 @@
-"""Where a model's memory is and its kernels run, as the loader sees it."""
+"""The interface of a device: it has the memory of a model and runs its kernels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NativeDevice(Protocol):
 
     @property
     def memory(self) -> DeviceMemory | None:
-        """What limits a model besides the system's memory; None if nothing does."""
+        """Its own memory; None if that is the system's."""
         ...
 
     @property

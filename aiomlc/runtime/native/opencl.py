@@ -75,7 +75,7 @@ class OpenCLDevice:
 
     @property
     def memory(self) -> DeviceMemory | None:
-        """What limits a model; None if its memory is the system's, which others use as well."""
+        """Its own memory; None if that is the system's."""
         if self.unified_memory:
             return None
 

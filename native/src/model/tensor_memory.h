@@ -1,6 +1,6 @@
 /*!
  * \file model/tensor_memory.h
- * \brief Where the tensors of a model are, and the copies from and to the host.
+ * \brief The memory of a model's tensors, and the copies from and to the host.
  */
 #ifndef AIOMLC_MODEL_TENSOR_MEMORY_H_
 #define AIOMLC_MODEL_TENSOR_MEMORY_H_

@@ -1,4 +1,4 @@
-"""What the code that TVM generates supports, and the memory that it takes. Never imports tvm."""
+"""The models that code of TVM supports, and the memory that it takes. Never imports tvm."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Models on an OpenCL device, for which Intel's driver for processors stands."""

@@ -1,0 +1,142 @@
+"""Logits of tiny models on an OpenCL device equal those of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aiomlc import MLCEngine
+from aiomlc.cache import list_entries
+from aiomlc.errors import ModelLoadError
+from aiomlc.runtime.native.model import NativeModel
+from aiomlc.runtime.native.opencl import OpenCLDevice
+from aiomlc.runtime.native.self_test import require_equal_rows
+from tests.model.families.test_logits import logits_of, reference
+from tests.model.make_reference import PROMPT
+
+OpenTiny = Callable[..., NativeModel]
+
+DEVICE = "opencl"
+TOLERANCE = 1e-3
+TOKENS = [(7 * i * i + 3 * i) % 256 for i in range(80)]
+QUESTIONS = ("What is the capital of France?", "12+30=?", "Hello!", "Name a color.")
+
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("opencl")]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "quantization", "kv_cache_dtype"),
+    [
+        ("llama", "q0f32", "auto"),
+        ("mistral", "q0f32", "auto"),
+        ("qwen2", "q0f32", "auto"),
+        ("qwen3", "q0f32", "auto"),  # Norms of queries and keys.
+        ("stablelm", "q0f32", "auto"),  # LayerNorms, and only some dimensions are rotated.
+        ("gemma", "q0f32", "auto"),
+        ("phi", "q0f32", "auto"),
+        ("gpt_neox", "q0f32", "auto"),
+        ("mixtral", "q0f32", "auto"),
+        ("llama", "q4f16_1", "float32"),
+    ],
+)
+def test_logits_equal_transformers(
+    open_tiny: OpenTiny, architecture: str, quantization: str, kv_cache_dtype: str
+) -> None:
+    tokens, expected = reference(architecture, quantization)
+    model = open_tiny(architecture, quantization, kv_cache_dtype, DEVICE)
+
+    actual = logits_of(model, tokens, [len(PROMPT)])
+    chunked = logits_of(model, tokens, [5, len(PROMPT) - 5])
+
+    assert np.abs(actual - expected).max() <= TOLERANCE
+    assert np.abs(chunked - expected).max() <= TOLERANCE
+    assert actual.argmax(1).tolist() == tokens
+
+
+def test_sequences_of_a_batch_do_not_affect_each_other(open_tiny: OpenTiny) -> None:
+    model = open_tiny("llama", "q0f32", "auto", DEVICE)
+    prompts = [TOKENS[:37], TOKENS[5:14], TOKENS[9:10], TOKENS[20:53]]
+
+    def run(ids: Sequence[int]) -> list[np.ndarray[Any, Any]]:
+        for i in ids:
+            model.add_sequence(i)
+        prefill = model.forward([(i, prompts[i]) for i in ids])
+        mixed = model.forward([(i, TOKENS[: 1 + i]) for i in ids])
+        decode = model.forward([(i, [7]) for i in ids])
+        for i in ids:
+            model.remove_sequence(i)
+        return [prefill, mixed, decode]
+
+    batched = run(range(4))
+
+    for i in range(4):
+        for alone, together in zip(run([i]), batched, strict=True):
+            assert np.abs(alone[0] - together[i]).max() <= TOLERANCE
+
+
+def test_a_fork_at_any_position_continues_the_prefix(open_tiny: OpenTiny) -> None:
+    model = open_tiny("llama", "q0f32", "auto", DEVICE)
+    free = model.free_pages()
+    model.add_sequence(0)
+    expected = model.forward([(0, TOKENS)])[0]
+    model.remove_sequence(0)
+    model.add_sequence(0)
+    model.forward([(0, TOKENS[:50])])
+
+    for position in (1, 15, 16, 17, 32, 49, 50):
+        model.fork_sequence(0, 1, position)
+        actual = model.forward([(1, TOKENS[position:])])[0]
+        model.remove_sequence(1)
+        assert np.abs(actual - expected).max() <= TOLERANCE
+    model.remove_sequence(0)
+
+    assert model.free_pages() == free
+
+
+def test_the_bundled_model_has_the_answers_of_the_cpu(model_cache: Path) -> None:
+    answers = []
+    for device in ("cpu", DEVICE):
+        with MLCEngine(device=device) as engine:
+            completions = [
+                engine.chat.completions.create(
+                    messages=[{"role": "user", "content": question}], max_tokens=40, temperature=0
+                )
+                for question in QUESTIONS
+            ]
+        answers.append([completion.choices[0].message.content for completion in completions])
+
+    assert answers[0] == answers[1]
+    assert "Paris" in (answers[0][0] or "")
+
+
+def test_machine_code_is_cached_for_the_device_and_its_driver(
+    open_tiny: OpenTiny, opencl: OpenCLDevice
+) -> None:
+    open_tiny("llama", "q0f32", "auto", DEVICE)
+
+    assert f"kernels on {opencl.name}" in [entry.info["model"] for entry in list_entries()]
+
+
+def test_a_driver_that_computes_wrong_rows_is_refused_by_name(
+    open_tiny: OpenTiny, opencl: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_tiny("llama", "q0f32", "auto", DEVICE)
+    forward = NativeModel.forward
+
+    def wrong(self: NativeModel, rows: Sequence[tuple[int, Sequence[int]]]) -> Any:  # noqa: ANN401
+        logits = forward(self, rows)
+        if len(rows[0][1]) > 32:  # As PoCL 3.1: the second tile of a prompt is wrong.
+            logits[0] = logits[0][::-1]
+        return logits
+
+    require_equal_rows(model, opencl)
+    monkeypatch.setattr(NativeModel, "forward", wrong)
+    with pytest.raises(ModelLoadError, match="computes wrong attention") as caught:
+        require_equal_rows(model, opencl)
+
+    assert opencl.name in str(caught.value)
+    assert opencl.driver_version in str(caught.value)
