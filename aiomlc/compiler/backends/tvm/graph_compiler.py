@@ -80,5 +80,6 @@ def opencl_graph_compiler(attributes: Mapping[str, int]) -> TvmGraphCompiler:
     Its passes schedule each kernel by dlight's rules for GPUs.
     """
     target = tvm.target.Target({"kind": "opencl", **attributes}, host="llvm")
-    passes = [replace_merge, relax.get_default_pipeline(target)]
+    merge = tvm.transform.module_pass(lambda module, _: replace_merge(module), opt_level=0)
+    passes = [merge, relax.get_default_pipeline(target)]
     return TvmGraphCompiler("opencl", target, tvm.transform.Sequential(passes))

@@ -19,8 +19,7 @@ _NAME: Final = "tir_attention_merge_state"
 _ITEMS: Final = 32  # Of a work group; every device has as many.
 
 
-@tvm.transform.module_pass(opt_level=0, name="ReplaceMerge")
-def replace_merge(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+def replace_merge(module: tvm.IRModule) -> tvm.IRModule:
     """Replace TVM's merge of attention states by one with a barrier."""
     for variable, function in list(module.functions.items()):
         if variable.name_hint.startswith(_NAME):
@@ -32,8 +31,8 @@ def replace_merge(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRM
 def _merge(name: str, dtype: str) -> tirx.PrimFunc:
     """Return a kernel with a work group for each row and head."""
 
-    @T.prim_func(s_tir=True)
-    def merge(v: T.handle, s: T.handle, v_other: T.handle, s_other: T.handle):  # noqa: ANN202
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def merge(v: T.handle, s: T.handle, v_other: T.handle, s_other: T.handle) -> None:
         T.func_attr({"tirx.is_scheduled": True, "global_symbol": name})
         rows = T.int32()
         heads = T.int32()
@@ -70,4 +69,5 @@ def _merge(name: str, dtype: str) -> tirx.PrimFunc:
                         if item == 0:
                             sums[row, head] = T.log2(weight[0] + other[0]) + largest[0]
 
-    return merge
+    kernel: tirx.PrimFunc = merge
+    return kernel
