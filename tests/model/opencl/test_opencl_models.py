@@ -39,7 +39,6 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("opencl")]
         ("gemma", "q0f32", "auto"),
         ("phi", "q0f32", "auto"),
         ("gpt_neox", "q0f32", "auto"),
-        ("mixtral", "q0f32", "auto"),
         ("llama", "q4f16_1", "float32"),
     ],
 )
