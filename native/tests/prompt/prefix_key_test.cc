@@ -194,7 +194,9 @@ TEST(RadixTree, PiecesAndAdaptersMatchALinearSearchAfterRandomChanges) {
         longest = std::max(longest, CountEqual(entry, wanted));
       const PrefixMatch match = tree.FindLongest(wanted.key());
       ASSERT_EQ(match.num_tokens, static_cast<int64_t>(longest));
-      if (longest > 0) ASSERT_EQ(CountEqual(entries.at(match.id), wanted), longest);
+      if (longest > 0) {
+        ASSERT_EQ(CountEqual(entries.at(match.id), wanted), longest);
+      }
       if (entries.empty()) continue;
       const int64_t id = random_entry()->first;
       ASSERT_THAT(tree.PrefixesOf(id), UnorderedElementsAreArray(others(id, true)));
