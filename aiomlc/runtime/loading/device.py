@@ -12,13 +12,17 @@ from aiomlc.devices import DeviceName, device_index, device_name
 from aiomlc.runtime.native.device import HostDevice, NativeDevice
 from aiomlc.runtime.native.opencl import opencl_device
 
-_DEVICES: Final[Mapping[DeviceName, Callable[[int], NativeDevice]]] = MappingProxyType(
-    {
-        "cpu": lambda _: HostDevice(),
-        "cpu:tvm": lambda _: HostDevice(),
-        "opencl": opencl_device,
-    }
-)
+
+def _host(_: int) -> NativeDevice:
+    return HostDevice()
+
+
+_OPENERS: dict[DeviceName, Callable[[int], NativeDevice]] = {
+    "cpu": _host,
+    "cpu:tvm": _host,
+    "opencl": opencl_device,
+}
+_DEVICES: Final[Mapping[DeviceName, Callable[[int], NativeDevice]]] = MappingProxyType(_OPENERS)
 
 
 def find_device(device: str) -> NativeDevice:

@@ -74,10 +74,10 @@ class NativeDevice(Protocol):
 class HostDevice:
     """The processor: machine code is part of the library, or of ours."""
 
-    dlpack: Final = (_DLPACK_CPU, 0)
+    dlpack: tuple[int, int] = (_DLPACK_CPU, 0)
     target: Mapping[str, int] = {}
-    memory: Final = None
-    is_trusted: Final = True
+    memory: DeviceMemory | None = None
+    is_trusted: bool = True
 
     def check(self, kv_dtype: str) -> None:
         """Accept every dtype."""

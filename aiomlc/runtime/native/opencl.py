@@ -7,7 +7,7 @@ __all__ = ("Kernels", "OpenCLDevice", "opencl_device", "opencl_devices")
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from anyio import from_thread, to_thread
 
@@ -52,7 +52,7 @@ class OpenCLDevice:
     memory_bytes: int
     allocated_bytes: int  #: By this process.
     kernels: Kernels = Kernels(b"")  #: Of the library that is opened next.
-    is_trusted: ClassVar[bool] = False
+    is_trusted: bool = False
 
     def __str__(self) -> str:
         return f"opencl:{self.index} ({self.name}, {self.platform} {self.driver_version})"

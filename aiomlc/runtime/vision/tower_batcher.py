@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 
-import numpy as np
 from anyio import CapacityLimiter, Lock, to_thread
 from anyio.lowlevel import RunVar, checkpoint
 
@@ -24,6 +23,7 @@ from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.vision.image_processor import ImageProcessor, ProcessedImage
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 BATCH_TOKENS: Final = 4096  #: Of a forward pass; a larger image runs alone.
@@ -169,7 +169,7 @@ class TowerBatcher:
         self.num_batches += 1
         self.num_images += len(batch)
         for job, result in zip(batch, results, strict=True):
-            if np.isfinite(result.rows).all():
+            if _are_finite(result.rows):
                 self._cache.put(job.image.digest, result)
                 job.result = result
             else:
@@ -195,6 +195,8 @@ class TowerBatcher:
         return batch
 
     def _forward(self, images: Sequence[ProcessedImage]) -> list[EmbeddedImage]:
+        import numpy as np
+
         rows = self._tower.forward(_concatenated(images))
         ends = np.cumsum([len(image.inputs["order"]) for image in images])[:-1]
         return [
@@ -208,6 +210,8 @@ class TowerBatcher:
             return rows.copy()
 
         if self._newline is not None:
+            import numpy as np
+
             rows = np.concatenate([rows, self._newline[np.newaxis]])
         return rows[image.rows]
 
@@ -240,6 +244,12 @@ class _ImageCache:
                 self._bytes -= self._images.popitem(last=False)[1].rows.nbytes
 
 
+def _are_finite(rows: NDArray[np.float32]) -> bool:
+    import numpy as np  # Imported late, as below: servers start without it.
+
+    return bool(np.isfinite(rows).all())
+
+
 def _are_done(jobs: Sequence[_Job]) -> bool:
     return all(job.is_done for job in jobs)
 
@@ -253,6 +263,8 @@ def _concatenated(images: Sequence[ProcessedImage]) -> dict[str, NDArray[Any]]:
     first = images[0].inputs
     if len(images) == 1:
         return first
+
+    import numpy as np
 
     starts = np.cumsum([0, *map(_num_tokens, images)])
     joined = {}

@@ -84,10 +84,14 @@ class Source:
             name_of: Returns the new name of a tensor for its present one.
         """
         names = {name_of(name): name for name in self.tensors}
+
+        def name_in_file(name: str) -> str:
+            return self.name_in_file(names.get(name, name))
+
         return replace(
             self,
             tensors={name: self.tensors[old] for name, old in names.items()},
-            name_in_file=lambda name: self.name_in_file(names.get(name, name)),
+            name_in_file=name_in_file,
         )
 
     def with_matrices(self, columns: Mapping[str, int]) -> Source:
