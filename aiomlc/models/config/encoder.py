@@ -36,7 +36,7 @@ class ClassifierConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderNames:
-    """What a checkpoint calls the tensors of an encoder, without `.weight` and `.bias`.
+    """The names of a checkpoint's tensors of an encoder, without `.weight` and `.bias`.
 
     The matrices of queries, keys and values may be one tensor, and so may those of a gate and what
     it multiplies. The names of a layer's tensors follow `layer`, which has a place for its number.

@@ -15,9 +15,16 @@ from tests.unit.api.chat.vision import PARTS_TEMPLATE, FakeVision, vision_model
 from tests.unit.api.step.step_engine_helpers import make_engine
 from tests.unit.runtime.images.pictures import encoded, gradient
 
+Part = TextData | TokenData | ImageData
+
+
+def parts(*items: Part) -> list[Part]:
+    return list(items)
+
+
 IMAGE = ImageData(np.zeros((2, 4, 3), np.uint8))
-IMAGES: list[PromptInput] = [[TextData("a"), IMAGE]]
-MIXED: list[PromptInput] = [[TokenData([1]), IMAGE]]
+IMAGES: list[PromptInput] = [parts(TextData("a"), IMAGE)]
+MIXED: list[PromptInput] = [parts(TokenData([1]), IMAGE)]
 GREEDY = GenerationConfig(temperature=0.0)
 
 
@@ -33,7 +40,7 @@ def test_images_stand_where_the_inputs_have_them() -> None:
     model = vision_model(core, ChatTemplate(PARTS_TEMPLATE))
     with vision_engine(model) as engine:
         prompts: list[PromptInput] = [
-            [TextData("a"), IMAGE, TextData("b"), IMAGE],
+            parts(TextData("a"), IMAGE, TextData("b"), IMAGE),
             IMAGE,
             "text",
         ]
