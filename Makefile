@@ -80,7 +80,7 @@ $(VENV)/tools: $(BIN)/python pyproject.toml
 $(VENV)/installed: $(VENV)/tools pyproject.toml $(NATIVE_SOURCES)
 	@$(MAKE) --no-print-directory compile
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation -C build-dir=$(NATIVE) \
-	  -C build.targets=aiomlc --editable '.[serve,trio]'
+	  -C 'build.targets=aiomlc;aiomlc_opencl' --editable '.[serve,trio]'
 	@touch $@
 
 $(VENV)/packages: $(VENV)/tools pyproject.toml
