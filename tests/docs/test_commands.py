@@ -104,7 +104,7 @@ CHECKS: dict[str, Callable[[Sequence[str]], None]] = {
     "python": _check_python,
     "python3": _check_python,
     "serve": _check_serve,
-    **dict.fromkeys(("cat", "cd", "curl", "export", "llm", "time"), lambda _: None),
+    **dict.fromkeys(("apt", "cat", "cd", "curl", "export", "llm", "time"), lambda _: None),
 }
 
 

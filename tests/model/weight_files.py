@@ -99,10 +99,24 @@ def pack_dense(stored: Array) -> bytes:
     return np.ascontiguousarray(full.reshape(tiles, 16, cols).transpose(0, 2, 1)).tobytes()
 
 
+def pack_bf16(stored: Array) -> bytes:
+    """Return tiles of 16 rows: for each pair of columns its 16 pairs, in groups of 32 columns."""
+    rows, cols = stored.shape
+    full = np.zeros((-(-rows // 16) * 16, -(-cols // 32) * 32), stored.dtype)
+    full[:rows, :cols] = stored
+    pairs = full.reshape(-1, 16, full.shape[1] // 2, 2).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(pairs).tobytes()
+
+
 def pack(weights: NDArray[np.float32], weight_format: str) -> bytes:
     """Return the packed bytes of a matrix."""
-    if weight_format == "q4":
-        return pack_q4(*quantize(weights))
+    match weight_format:
+        case "q4":
+            return pack_q4(*quantize(weights))
+        case "bf16":
+            return pack_bf16(store(weights, weight_format))
+        case _:
+            pass
 
     return pack_dense(store(weights, weight_format))
 

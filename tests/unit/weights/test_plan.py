@@ -67,7 +67,7 @@ def test_a_parameter_survives_the_json_round_trip() -> None:
     ("parameter", "nbytes"),
     [
         (PackedParameter("x", "matrix", (("q4", 17),), (17, 33), ()), 2 * 2 * 288),
-        (PackedParameter("x", "matrix", (("bf16", 17),), (17, 33), ()), 32 * 33 * 2),
+        (PackedParameter("x", "matrix", (("bf16", 17),), (17, 33), ()), 32 * 64 * 2),
         (PackedParameter("x", "matrix", (("f16", 17),), (17, 33), ()), 32 * 33 * 2),
         (PackedParameter("x", "matrix", (("f32", 16),), (16, 33), ()), 16 * 33 * 4),
         (
