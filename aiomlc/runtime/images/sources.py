@@ -80,7 +80,7 @@ class ImageSources:
         local_path: str | os.PathLike[str] | None = None,
         resolve: Resolve = resolve_host,
     ) -> None:
-        self.limits = limits or ImageLimits()
+        self.limits: ImageLimits = limits or ImageLimits()
         self._fetcher = ImageFetcher(self.limits, allowed_domains, resolve)
         self._local_path = None if local_path is None else _directory(local_path)
 

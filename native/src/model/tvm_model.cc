@@ -73,7 +73,8 @@ ForwardOutput TvmModel::Forward(const ForwardInput& input) {
   state_->BeginForward(input);
   ffi::Tensor hidden = Embed(input);
   const int64_t width = hidden.shape()[1];
-  PassPieces pieces{.num_rows = num_tokens};
+  PassPieces pieces;
+  pieces.num_rows = num_tokens;
   std::optional<PassPieces::Scope> pieces_scope;
   if (!input.embedded.empty() || !input.rope_positions.empty()) {
     piece_rows_.clear();

@@ -35,8 +35,8 @@ struct AttentionShape {
   FloatType type = FloatType::kF16;  //!< Of queries and output, and of pages unless `stored`.
   float scale = 1.0f;                //!< Applied to q . k in float32.
   AttentionWindow window = {};
-  std::optional<KvType> stored = {};  //!< Of the pages: kBF16 or kI8, or none.
-  float soft_cap = 0.0f;              //!< Scaled scores become cap * tanh(score / cap); 0: no cap.
+  std::optional<KvType> stored = std::nullopt;  //!< Of the pages: kBF16 or kI8, or none.
+  float soft_cap = 0.0f;  //!< Scaled scores become cap * tanh(score / cap); 0: no cap.
   /*!
    * \brief [num_query_heads], or null: the score of each head that only enlarges the denominator
    * of its softmax, as of a position whose value is zero (the learned sinks of gpt-oss).

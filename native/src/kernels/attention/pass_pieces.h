@@ -29,33 +29,34 @@ struct PieceRows {
 struct PassPieces {
   int64_t num_rows = 0;  //!< Of the pass.
   /*! \brief In ascending order, without overlap. */
-  std::span<const PieceRows> pieces = {};
+  std::span<const PieceRows> pieces;
   int64_t num_parts = 1;  //!< See `PieceRows::data`.
   /*! \brief int32[3, num_rows], or null: the RoPE positions in time, height and width. */
   const int32_t* rope_positions = nullptr;
   /*! \brief The axis, 0 to 2, of the position that each frequency of RoPE multiplies. */
-  std::span<const uint8_t> rope_axes = {};
+  std::span<const uint8_t> rope_axes;
 
   /*! \return The pieces of the current scope; null outside of any scope. */
-  static const PassPieces* Current() { return current_; }
+  static const PassPieces* Current() { return OfThread(); }
 
   class Scope;
 
  private:
-  static thread_local const PassPieces* current_;
+  static const PassPieces*& OfThread() {
+    thread_local const PassPieces* current = nullptr;
+    return current;
+  }
 };
 
 /*! \brief Makes pieces the current ones of this thread during its lifetime. */
 class PassPieces::Scope {
  public:
   /*! \param pieces Not owned; must outlive this object. */
-  explicit Scope(const PassPieces& pieces) { current_ = &pieces; }
-  ~Scope() { current_ = nullptr; }
+  explicit Scope(const PassPieces& pieces) { OfThread() = &pieces; }
+  ~Scope() { OfThread() = nullptr; }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 };
-
-inline thread_local const PassPieces* PassPieces::current_ = nullptr;
 
 }  // namespace aiomlc
 
