@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ("kv_cache", "require_support", "token_bytes")
+__all__ = ("TvmKernels",)
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from aiomlc.compiler.interface import TokenBytes
@@ -13,54 +13,70 @@ from aiomlc.compiler.quantization import Quantization
 from aiomlc.config import KVCacheType
 from aiomlc.devices import DeviceName
 from aiomlc.errors import BadRequestError
-from aiomlc.models import AnyConfig, DecoderConfig, ExpertsConfig
+from aiomlc.models import AnyConfig, DecoderConfig, ExpertsConfig, Parameter
 from aiomlc.models.config.layers import DenseAndExpertsConfig, FeedForwardConfig
+from aiomlc.models.parameters.packed_layout import LayoutFamily
 
 _QUANTIZATIONS: Final = ("q0f32", "q4f16_1")
 _ROPE_TYPES: Final = ("default", "linear", "llama3")  # TVM's longrope cannot be built.
 
 
-def require_support(
-    device: DeviceName, config: AnyConfig, quantization: Quantization, dtype: KVCacheType
-) -> None:
-    """Require that TVM's passes and its KV cache support a model.
+class TvmKernels:
+    """The part of a `Backend` that its kernels by TVM decide."""
 
-    Raises:
-        BadRequestError: If they do not; the message names the device and says why.
-    """
-    name = quantization.name
-    if name not in _QUANTIZATIONS or quantization.layouts:
-        allowed = " or ".join(_QUANTIZATIONS)
-        problem = f"quantization must be {allowed}, got {name}"
-        raise _unsupported(device, problem, "quantization")
+    name: DeviceName
+    layout_family: LayoutFamily = "rows"
+    is_batch_invariant: Final = False  # Decodes and prefills have different kernels.
+    takes_pieces: Final = False
+    imports_prefixes: Final = False  # TVM's cache stores only rows that it has rotated itself.
 
-    if dtype in ("bfloat16", "int8"):
-        raise _unsupported(device, f"kv_cache_dtype must not be {dtype}", "kv_cache_dtype")
+    def check(self, config: AnyConfig, quantization: Quantization, dtype: KVCacheType) -> None:
+        """Require that TVM's passes and its KV cache support a model.
 
-    for reason in _reasons(config, name):
-        raise _unsupported(device, f"{reason} are not supported", "model")
+        Raises:
+            BadRequestError: If they do not; the message names the device and says why.
+        """
+        name = quantization.name
+        if name not in _QUANTIZATIONS or quantization.layouts:
+            allowed = " or ".join(_QUANTIZATIONS)
+            raise self._unsupported(f"quantization must be {allowed}, got {name}", "quantization")
 
+        if dtype in ("bfloat16", "int8"):
+            raise self._unsupported(f"kv_cache_dtype must not be {dtype}", "kv_cache_dtype")
 
-def kv_cache(quantization: Quantization, dtype: KVCacheType) -> KVCache:
-    """Return the storage of keys and values; `require_support` refuses others."""
-    match dtype:
-        case "float16" | "float32":
-            return KVCache(dtype, dtype)
-        case "auto" | "bfloat16" | "int8":
-            return KVCache(quantization.compute_dtype, quantization.compute_dtype)
+        for reason in _reasons(config, name):
+            raise self._unsupported(f"{reason} are not supported", "model")
 
+    def kv_cache(
+        self, config: DecoderConfig, quantization: Quantization, dtype: KVCacheType
+    ) -> KVCache:
+        """Return the storage of keys and values; `check` refuses what is not a float."""
+        match dtype:
+            case "float16" | "float32":
+                return KVCache(dtype, dtype)
+            case "auto" | "bfloat16" | "int8":
+                return KVCache(quantization.compute_dtype, quantization.compute_dtype)
 
-def token_bytes(config: DecoderConfig, cache: KVCache) -> TokenBytes:
-    """Return the memory that a decoder needs per token, beside its KV cache."""
-    shape = config.cache_shape
-    queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-    inner = max(_inner_size(layer.feed_forward) for layer in config.layers)
-    return TokenBytes(
-        # Queries, keys, values and outputs, two of them twice, and log-sum-exps.
-        chunk=(3 * shape.num_heads + 2 * shape.num_kv_heads) * cache.row_bytes(shape.head_dim)
-        + 8 * shape.num_heads,
-        step=4 * (4 * config.hidden_size + 2 * queries + 2 * keys + 4 * inner),
-    )
+    def token_bytes(
+        self,
+        config: DecoderConfig,
+        parameters: Sequence[Parameter],
+        quantization: Quantization,
+        cache: KVCache,
+    ) -> TokenBytes:
+        """Return the memory that a decoder needs per token, beside its KV cache."""
+        shape = config.cache_shape
+        queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+        inner = max(_inner_size(layer.feed_forward) for layer in config.layers)
+        return TokenBytes(
+            # Queries, keys, values and outputs, two of them twice, and log-sum-exps.
+            chunk=(3 * shape.num_heads + 2 * shape.num_kv_heads) * cache.row_bytes(shape.head_dim)
+            + 8 * shape.num_heads,
+            step=4 * (4 * config.hidden_size + 2 * queries + 2 * keys + 4 * inner),
+        )
+
+    def _unsupported(self, problem: str, param: str) -> BadRequestError:
+        return BadRequestError(f"device {self.name!r}: {problem}; use device 'cpu'", param=param)
 
 
 def _inner_size(feed_forward: FeedForwardConfig) -> int:
@@ -99,7 +115,3 @@ def _reasons(config: AnyConfig, quantization: str) -> Iterator[str]:
         yield "sliding windows, softcapped scores, sink scores and RoPE per layer"
     elif rope.rope_type not in _ROPE_TYPES or rope.pads_to_head_dim:
         yield f"positions of the kind {rope.rope_type}"
-
-
-def _unsupported(device: DeviceName, problem: str, param: str) -> BadRequestError:
-    return BadRequestError(f"device {device!r}: {problem}; use device 'cpu'", param=param)
