@@ -34,7 +34,7 @@ _FUNCTION_KINDS = (
     (POOL, r"^aiomlc::ThreadPool::|aiomlc::ThreadPool::ThreadPool\("),
     ("kernel calls", r"LayerAttention::(?!PageNewTokens)|Call[A-Z]\w+\(|TensorArguments"),
     (ATTENTION, r"Attention|Attend|KvPages|PageNewTokens|(To|From)Pages|Copy(Page|Slots)"),
-    (LINEAR, r"Linear|Quantiz|Q4|Q8|Dense|FloatPanels|RunBlocks|Embed|Widen|Amx|Dot|Experts"),
+    (LINEAR, r"Linear|BF16|Quantiz|Q4|Q8|Dense|FloatPanels|RunBlocks|Embed|Widen|Amx|Dot|Experts"),
     (
         OTHER_KERNELS,
         r"Rows<|Norm|Rota|Silu|Gelu|For(Parts|Ranges)|aiomlc::(Add|Scale)\(|GatherRows",

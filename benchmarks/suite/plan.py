@@ -59,7 +59,10 @@ ROWS: Final = (
 )
 
 #: What takes minutes for each sample.
-LONG_ROWS: Final = tuple(_sized("decode", "Decode, one stream, after {} tokens", (16_384,)))
+LONG_ROWS: Final = (
+    *_sized("prefill", "Prefill of {} tokens", (4096, 8000)),
+    *_sized("decode", "Decode, one stream, after {} tokens", (16_384,)),
+)
 
 
 def select(names: Sequence[str], rows: Sequence[Row] = ROWS) -> list[Row]:
