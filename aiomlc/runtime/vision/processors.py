@@ -27,7 +27,7 @@ _BILINEAR: Final = 2
 _BICUBIC: Final = 3
 _HALF: Final = [0.5, 0.5, 0.5]
 _PINPOINTS: Final = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
-_QWEN: Final = (*("qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe"),)
+_QWEN: Final = ("qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe")
 _CLIP_MEAN: Final = [0.48145466, 0.4578275, 0.40821073]
 _CLIP_STD: Final = [0.26862954, 0.26130258, 0.27577711]
 
