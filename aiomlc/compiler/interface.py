@@ -59,11 +59,6 @@ class Backend(Protocol):
         ...
 
     @property
-    def is_batch_invariant(self) -> bool:
-        """Whether the bits of a token's logits are independent of the other tokens of the batch."""
-        ...
-
-    @property
     def supports_drafts(self) -> bool:
         """Whether drafts are verified: with other bits in a batch, completions can differ."""
         ...

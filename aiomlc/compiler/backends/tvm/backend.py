@@ -19,7 +19,7 @@ class TvmBackend(TvmKernels):
     """Code that TVM generates for plain graphs, and its own paged KV cache."""
 
     name: DeviceName = "cpu:tvm"
-    supports_drafts: Final = False
+    supports_drafts: Final = False  # Decodes and prefills have different kernels.
 
     def graph_compiler(self, target: Mapping[str, int]) -> GraphCompiler:
         """Return the part that imports tvm."""

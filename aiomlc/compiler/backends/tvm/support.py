@@ -26,7 +26,6 @@ class TvmKernels:
 
     name: DeviceName
     layout_family: LayoutFamily = "rows"
-    is_batch_invariant: Final = False  # Decodes and prefills have different kernels.
     takes_pieces: Final = False
     imports_prefixes: Final = False  # TVM's cache stores only rows that it has rotated itself.
 

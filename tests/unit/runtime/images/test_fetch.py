@@ -14,7 +14,6 @@ from aiomlc.runtime.images.fetch import ImageFetcher
 from aiomlc.runtime.images.limits import ImageLimits
 from tests.unit.runtime.images.file_server import answer, file_server, redirect
 
-LOOPBACK = ("127.0.0.1", "::1")
 LIMITS = ImageLimits(max_bytes=1000, fetch_seconds=5.0)
 PARAM = "messages[0].content[1]"
 CONTENT = b"an image"
