@@ -19,7 +19,7 @@ _SUPER_GROUP = 256  # Inputs with one pair of float16 in the k8 scale types.
 _BYTE_BITS = 8
 _BYTE_ZERO = 128  # The only constant zero point of 8 bits.
 
-_FAMILIES = ("f32", "bf16", "q4", "grouped", "f16", "i8channel")
+_FAMILIES = ("f32", "bf16", "q4", "grouped", "f16", "i8channel", "i4progressive")
 _CODES = ("u", "e2m1", "iq4nl")
 _SCALES = ("f16", "bf16", "f32", "k8", "k8s")
 _ZEROS = ("z", "zp", "m")
@@ -27,8 +27,9 @@ _BITS = (2, 3, 4, 5, 6, 8)
 _GROUPS = (8, 16, 32, 64, 128, 256)
 _MIN_GROUP_WITH_MINIMA = 16  # Also with zero points of 8 bits, whose products are alike.
 _Q4_GROUP_BYTES = _TILE_ROWS * (_CHUNK // 2 + 2)
-_CHANNEL_GROUP = 64  # Inputs of `i8channel` that are padded together.
-_CHANNEL_ROW_BYTES = 8  # Per output of `i8channel`: its scale (4) and the sum of its weights (4).
+_CHANNEL_GROUP = 64  # Inputs of `i8channel` and `i4progressive` that are padded together.
+_CHANNEL_ROW_BYTES = 8  # Per output of them: its scale (4) and the sum of its weights (4).
+_PROGRESSIVE_GROUP_BYTES = _CHANNEL_GROUP // 2 + 4  # Two scales and offsets of 32 inputs.
 
 _NAME = re.compile(
     r"(?:u(?P<bits>[1-9]\d*)|(?P<table>e2m1|iq4nl))"
@@ -49,9 +50,11 @@ class MatrixFormat:
     and `iq4nl` in place of `u{bits}` look the code up in a table, and have no zero.
 
     `i8channel` is int8 with a scale per row, for activations with one scale per token.
+    `i4progressive` has the same integers in 4 bits, as `group_scale * code + group_offset` with an
+    integer scale and offset per row and 32 inputs; its inputs are rotated.
     """
 
-    family: Literal["f32", "f16", "bf16", "q4", "grouped", "i8channel"]
+    family: Literal["f32", "f16", "bf16", "q4", "grouped", "i8channel", "i4progressive"]
     bits: int = 0
     group: int = 0  #: Consecutive inputs with the same scale.
     scale: Literal["f16", "bf16", "f32", "k8", "k8s"] = "f16"
@@ -97,7 +100,7 @@ class MatrixFormat:
     @property
     def has_integer_activations(self) -> bool:
         """Whether products round the activations to 8 bits."""
-        return self.family in ("q4", "grouped", "i8channel")
+        return self.family in ("q4", "grouped", "i8channel", "i4progressive")
 
     def packed_bytes(self, rows: int, columns: int) -> int:
         """Return the size in bytes of a packed matrix `[rows, columns]`, padding included."""
@@ -111,9 +114,11 @@ class MatrixFormat:
                 return tiles * _TILE_ROWS * -(-columns // _CHUNK) * _CHUNK * 2
             case "q4":
                 return tiles * -(-columns // _CHUNK) * _Q4_GROUP_BYTES
-            case "i8channel":
+            case "i8channel" | "i4progressive":
+                is_byte = self.family == "i8channel"
+                group_bytes = _CHANNEL_GROUP if is_byte else _PROGRESSIVE_GROUP_BYTES
                 groups = -(-columns // _CHANNEL_GROUP)
-                return tiles * _TILE_ROWS * (_CHANNEL_ROW_BYTES + groups * _CHANNEL_GROUP)
+                return tiles * _TILE_ROWS * (_CHANNEL_ROW_BYTES + groups * group_bytes)
             case "grouped":
                 return tiles * self._grouped_tile_bytes(columns)
 
@@ -130,16 +135,15 @@ class MatrixFormat:
 
 @cache
 def _parse(name: str) -> MatrixFormat:
-    for family in ("f32", "f16", "bf16", "q4", "i8channel"):
-        if name == family:
-            return MatrixFormat(family)
+    if name in _FAMILIES and name != "grouped":
+        return MatrixFormat(name)  # type: ignore[arg-type]
 
     match = _NAME.fullmatch(name)
     parsed = None if match is None else _grouped(match)
     if parsed is None:
         raise ValueError(
-            f"unknown matrix format {name!r}; expected f32, f16, bf16, q4, i8channel or a name "
-            "like u4g32f16z8"
+            f"unknown matrix format {name!r}; expected f32, f16, bf16, q4, i8channel, "
+            "i4progressive or a name like u4g32f16z8"
         )
 
     return parsed

@@ -194,6 +194,9 @@ void Q4OnSoftwareTiles(const LinearBlock& block) { Q4OnTiles<SoftwareTiles>(bloc
 void GroupedOnSoftwareTiles(const LinearBlock& block) { GroupedOnTiles<SoftwareTiles>(block); }
 
 void ChannelOnSoftwareTiles(const LinearBlock& block) { ChannelOnTiles<SoftwareTiles>(block); }
+void ProgressiveOnSoftwareTiles(const LinearBlock& block) {
+  ProgressiveOnTiles<SoftwareTiles>(block);
+}
 
 void BF16OnSoftwareTiles(const LinearBlock& block) { BF16OnTiles<SoftwareTiles>(block); }
 

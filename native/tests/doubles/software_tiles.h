@@ -15,6 +15,7 @@ namespace aiomlc {
 void Q4OnSoftwareTiles(const LinearBlock& block);
 void GroupedOnSoftwareTiles(const LinearBlock& block);
 void ChannelOnSoftwareTiles(const LinearBlock& block);
+void ProgressiveOnSoftwareTiles(const LinearBlock& block);
 
 /*! \brief Adds products in the order that Intel's instruction set reference specifies. */
 void BF16OnSoftwareTiles(const LinearBlock& block);

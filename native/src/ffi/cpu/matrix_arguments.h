@@ -62,8 +62,11 @@ class LayoutArgument {
   const void* Packed(const tvm::ffi::TensorView& packed, const char* name, int64_t cols,
                      int64_t count = 1) const {
     for (const MatrixSegment& segment : segments_) {
-      args_.Require(segment.format.family != WeightFormat::kChannel || cols <= kMaxChannelInputs,
-                    name_, " has a segment in the format i8channel and ", cols,
+      const WeightFormat family = segment.format.family;
+      const bool has_integer_sums =
+          family == WeightFormat::kChannel || family == WeightFormat::kProgressive;
+      args_.Require(!has_integer_sums || cols <= kMaxChannelInputs, name_,
+                    " has a segment in the format ", segment.format.Name(), " and ", cols,
                     " inputs, expected at most ", kMaxChannelInputs);
     }
     args_.RequireShape(packed, name,

@@ -17,6 +17,7 @@ namespace aiomlc {
 extern void (*const kQ4Amx)(const LinearBlock&);
 extern void (*const kGroupedAmx)(const LinearBlock&);
 extern void (*const kChannelAmx)(const LinearBlock&);
+extern void (*const kProgressiveAmx)(const LinearBlock&);
 extern void (*const kBF16Amx)(const LinearBlock&);
 
 /*!

@@ -31,6 +31,7 @@ int64_t RoundUp(int64_t value, int64_t unit) { return CeilDivide(value, unit) * 
 
 thread_local AlignedBuffer scratch;         // Activations for the tasks of all threads.
 thread_local AlignedBuffer kernel_scratch;  // Of one task.
+thread_local AlignedBuffer unpacked_scratch;
 
 #if defined(__x86_64__) || defined(__aarch64__)
 LinearKernels With(LinearKernels kernels, void (*q4)(const LinearBlock&),
@@ -58,7 +59,12 @@ LinearKernels KernelsOfAvx512() {
 }
 
 ChannelKernels ChannelKernelsOfAvx512() {
-  return {kChannelAvx512.quantize, IsIntel() ? ChannelStreamsAvx512 : kChannelAvx512.multiply};
+  ChannelKernels kernels = kChannelAvx512;
+  if (IsIntel()) {
+    kernels.multiply = ChannelStreamsAvx512;
+    kernels.multiply_progressive = ProgressiveStreamsAvx512;
+  }
+  return kernels;
 }
 
 LinearKernels KernelsOfAmx() {
@@ -70,6 +76,15 @@ LinearKernels KernelsOfAmx() {
     kernels.quantize_signed = QuantizeSignedAvx512;
   }
   if (trial.bf16) kernels.bf16 = kBF16Amx;
+  return kernels;
+}
+
+ChannelKernels ChannelKernelsOfAmx() {
+  ChannelKernels kernels = ChannelKernelsOfAvx512();
+  if (AmxTrialResult().channel) {
+    kernels.multiply = kChannelAmx;
+    kernels.multiply_progressive = kProgressiveAmx;
+  }
   return kernels;
 }
 #endif
@@ -138,6 +153,8 @@ void (*KernelOf(MatrixFormat format))(const LinearBlock&) {
       return kernels.q4;
     case WeightFormat::kChannel:
       return ActiveChannelKernels().multiply;
+    case WeightFormat::kProgressive:
+      return ActiveChannelKernels().multiply_progressive;
     case WeightFormat::kGrouped:
       break;
   }
@@ -201,8 +218,7 @@ ChannelKernels ActiveChannelKernels() {
 #if defined(__x86_64__)
   switch (ActiveIsa()) {
     case Isa::kAmx:
-      if (AmxTrialResult().channel) return {kChannelAvx512.quantize, kChannelAmx};
-      return ChannelKernelsOfAvx512();
+      return ChannelKernelsOfAmx();
     case Isa::kAvx512:
       return ChannelKernelsOfAvx512();
     case Isa::kAvxVnni:
@@ -223,6 +239,10 @@ ChannelKernels ActiveChannelKernels() {
 
 std::byte* KernelScratch(int64_t bytes) {
   return kernel_scratch.Reserve(static_cast<size_t>(bytes));
+}
+
+std::byte* UnpackedScratch(int64_t bytes) {
+  return unpacked_scratch.Reserve(static_cast<size_t>(bytes));
 }
 
 void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,

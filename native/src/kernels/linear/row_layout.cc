@@ -4,10 +4,13 @@
 
 #include "kernels/linear/channel/channel_kernels.h"
 #include "kernels/linear/linear_tasks.h"
+#include "platform/aligned_buffer.h"
 
 namespace aiomlc {
 
 namespace {
+
+thread_local AlignedBuffer rotated_row;
 
 int64_t RowBytes(RowForm form, int64_t cols) {
   switch (form) {
@@ -23,6 +26,7 @@ int64_t RowBytes(RowForm form, int64_t cols) {
     case RowForm::kSigned:
       return GroupsOf(cols) * static_cast<int64_t>(sizeof(SignedGroup));
     case RowForm::kInt8:
+    case RowForm::kRotated:
       return ChannelRowBytes(cols);
   }
   return 0;
@@ -43,6 +47,8 @@ RowForm CommonForm(MatrixFormat format) {
       return RowForm::kBiased;
     case WeightFormat::kChannel:
       return RowForm::kInt8;
+    case WeightFormat::kProgressive:
+      return RowForm::kRotated;
     case WeightFormat::kBF16:
       return RowForm::kBF16;
     case WeightFormat::kF32:
@@ -76,7 +82,7 @@ RowLayout::RowLayout(RowForm form, int64_t cols)
     : form_(form), cols_(cols), row_bytes_(RowBytes(form, cols)) {}
 
 int64_t RowLayout::group_bytes() const {
-  return form_ == RowForm::kInt8 ? kChannelGroup : RowBytes(form_, kGroupSize);
+  return has_row_scales() ? kChannelGroup : RowBytes(form_, kGroupSize);
 }
 
 void RowLayout::SetActivations(const std::byte* panels, LinearBlock& block) const {
@@ -85,6 +91,7 @@ void RowLayout::SetActivations(const std::byte* panels, LinearBlock& block) cons
     case RowForm::kFloatRows:  // Not read.
       return;
     case RowForm::kInt8:
+    case RowForm::kRotated:
       block.int8_rows = reinterpret_cast<const uint8_t*>(panels);
       return;
     case RowForm::kFloats:
@@ -120,7 +127,7 @@ void (*RowLayout::quantize() const)(const QuantizeBlock&) {
 
 void RowLayout::Quantize(const void* x, FloatType type, int64_t rows, int64_t begin, int64_t end,
                          std::byte* panels) const {
-  if (form_ == RowForm::kInt8) {
+  if (has_row_scales()) {
     for (int64_t row = begin; row < end; ++row) {
       QuantizeInt8(x, type, row * cols_, PanelOf(row, rows), panels);
     }
@@ -131,7 +138,7 @@ void RowLayout::Quantize(const void* x, FloatType type, int64_t rows, int64_t be
 
 void RowLayout::QuantizeRow(const float* x, int64_t row, int64_t rows, std::byte* panels) const {
   const PanelCursor at = PanelOf(row, rows);
-  if (form_ == RowForm::kInt8) return QuantizeInt8(x, FloatType::kF32, 0, at, panels);
+  if (has_row_scales()) return QuantizeInt8(x, FloatType::kF32, 0, at, panels);
   // As the first row of a panel of its height.
   quantize()({x, FloatType::kF32, at.height, cols_, GroupsOf(cols_), 0, 1,
               panels + at.panel * row_bytes_ + at.row * group_bytes()});
@@ -142,9 +149,25 @@ void RowLayout::QuantizeInt8(const void* x, FloatType type, int64_t first, const
   std::byte* panel = panels + at.panel * row_bytes_;
   auto* bytes = reinterpret_cast<uint8_t*>(panel);
   std::byte* scales = panel + at.height * (row_bytes_ - static_cast<int64_t>(sizeof(float)));
-  ActiveChannelKernels().quantize({x, type, first, cols_, bytes + at.row * kChannelGroup,
-                                   at.height * kChannelGroup,
-                                   scales + at.row * static_cast<int64_t>(sizeof(float))});
+  const ChannelKernels kernels = ActiveChannelKernels();
+  ChannelRow row = {};
+  row.x = x;
+  row.x_type = type;
+  row.first = first;
+  row.cols = cols_;
+  row.bytes = bytes + at.row * kChannelGroup;
+  row.stride = at.height * kChannelGroup;
+  row.scale = scales + at.row * static_cast<int64_t>(sizeof(float));
+  if (form_ == RowForm::kRotated) {
+    row.cols = GroupsOf(cols_) * kGroupSize;
+    auto* rotated = reinterpret_cast<float*>(
+        rotated_row.Reserve(static_cast<size_t>(row.cols) * sizeof(float)));
+    kernels.rotate(x, type, first, cols_, rotated);
+    row.x = rotated;
+    row.x_type = FloatType::kF32;
+    row.first = 0;
+  }
+  kernels.quantize(row);
 }
 
 void RowLayout::CopyRow(const std::byte* source, int64_t row, int64_t height,
@@ -162,7 +185,7 @@ void RowLayout::CopyRow(const std::byte* source, int64_t row, int64_t height,
 void RowLayout::WriteColumns(const float* x, int64_t height, int64_t first, int64_t count,
                              std::byte* panel) const {
   const int64_t first_group = first / kGroupSize * height;  // All but floats are in groups.
-  if (form_ == RowForm::kInt8) {
+  if (has_row_scales()) {
     for (int64_t row = 0; row < height; ++row) {
       QuantizeInt8(x, FloatType::kF32, row * count, {0, height, row}, panel);
     }

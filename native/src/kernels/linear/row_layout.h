@@ -21,6 +21,7 @@ enum class RowForm {
   kBiased,    //!< `BiasedGroup`.
   kSigned,    //!< `SignedGroup`.
   kInt8,      //!< The panels of channel_kernels.h.
+  kRotated,   //!< The same, of rows that were rotated.
   kFloatRows  //!< Row-major floats, which no kernel reads: see `RowLayout::Columns`.
 };
 
@@ -48,7 +49,9 @@ class RowLayout {
   /*! \return Whether rows are quantized or rounded. */
   bool is_quantized() const { return form_ != RowForm::kFloats && form_ != RowForm::kFloatRows; }
   /*! \return Whether a row has one scale, so that its columns cannot be quantized separately. */
-  bool has_row_scales() const { return form_ == RowForm::kInt8; }
+  bool has_row_scales() const {
+    return form_ == RowForm::kInt8 || form_ == RowForm::kRotated;
+  }
   /*!
    * \return The layout to which columns are written: this one, or if `has_row_scales` rows of
    * floats, which are then quantized.
@@ -91,7 +94,7 @@ class RowLayout {
   /*! \return The kernel that quantizes rows to this form. */
   void (*quantize() const)(const QuantizeBlock&);
 
-  /*! \brief Quantize a row to `RowForm::kInt8`. \param first Its first element in `x`. */
+  /*! \brief Quantize a row that `has_row_scales`. \param first Its first element in `x`. */
   void QuantizeInt8(const void* x, FloatType type, int64_t first, const PanelCursor& at,
                     std::byte* panels) const;
 

@@ -117,6 +117,9 @@ struct LinearKernels {
  */
 std::byte* KernelScratch(int64_t bytes);
 
+/*! \brief The same, for weights that a kernel unpacks before it calls another kernel. */
+std::byte* UnpackedScratch(int64_t bytes);
+
 extern const LinearKernels kLinearPortable;
 #if defined(__x86_64__)
 /*! \brief The kernels of grouped formats. */

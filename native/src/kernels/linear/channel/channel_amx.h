@@ -198,18 +198,55 @@ class ChannelTileKernel {
   const uint8_t* padded_;  // The last panel, if its height is another one.
 };
 
+// Fewer rows are as fast on AVX-512, because memory is the limit.
+constexpr int64_t kMinChannelRows = 4;
+
 /*!
  * \brief The kernel of int8 with one scale per output.
  * \tparam Tiles See linear_amx.h.
  */
 template <typename Tiles>
 void ChannelOnTiles(const LinearBlock& block) {
-  // Fewer rows are as fast on AVX-512, because memory is the limit.
-  constexpr int64_t kMinRows = 4;
-  if (block.row_end - block.row_begin >= kMinRows) {
+  if (block.row_end - block.row_begin >= kMinChannelRows) {
     ChannelTileKernel<Tiles>::Run(block);
   } else if (block.row_begin < block.row_end) {
     ChannelStreamsAvx512(block);
+  }
+}
+
+/*!
+ * \brief The kernel of 4 bits with progressive scales: some tiles at a time are unpacked to the
+ * second-level cache, because the registers keep their sums over all inputs.
+ */
+template <typename Tiles>
+void ProgressiveOnTiles(const LinearBlock& block) {
+  if (block.row_end - block.row_begin < kMinChannelRows) return ProgressiveStreamsAvx512(block);
+  constexpr int64_t kUnpackedBytes = 256 << 10;
+  const int64_t tile_bytes = ChannelTileBytes(block.num_inputs);
+  const int64_t pairs = kUnpackedBytes / tile_bytes / 2;
+  const int64_t step = 2 * (pairs < 1 ? 1 : pairs);
+  auto* unpacked = reinterpret_cast<uint8_t*>(UnpackedScratch(step * tile_bytes));
+  for (int64_t tile = block.tile_begin; tile < block.tile_end; tile += step) {
+    const int64_t left = block.tile_end - tile;
+    const int64_t tiles = left < step ? left : step;
+    for (int64_t t = 0; t < tiles; ++t) {
+      const uint8_t* packed = ProgressiveMatrix::TileAt(block, tile + t);
+      uint8_t* target = unpacked + t * tile_bytes;
+      __builtin_memcpy(target, packed, sizeof(ChannelTile));
+      UnpackGroups<Avx512Lanes, kPrefetchDistance>(
+          reinterpret_cast<const ProgressiveGroup*>(packed + sizeof(ChannelTile)),
+          ChannelGroupsOf(block.num_inputs), target + sizeof(ChannelTile));
+    }
+    const int64_t first = tile * kTileRows;
+    LinearBlock part = block;
+    part.packed = unpacked;
+    part.num_outputs = block.num_outputs - first;
+    part.tile_begin = 0;
+    part.tile_end = tiles;
+    if (block.bias != nullptr) part.bias = block.bias + first;
+    const int64_t out_bytes = block.out_type == FloatType::kF32 ? 4 : 2;
+    part.out = static_cast<uint8_t*>(block.out) + first * out_bytes;
+    ChannelTileKernel<Tiles>::Run(part);
   }
 }
 

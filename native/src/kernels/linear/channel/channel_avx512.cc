@@ -63,7 +63,13 @@ struct Avx512StreamsDot : Avx512ChannelDot {
 
 }  // namespace
 
-void ChannelStreamsAvx512(const LinearBlock& block) { ChannelKernel<Avx512StreamsDot>::Run(block); }
+void ChannelStreamsAvx512(const LinearBlock& block) {
+  ChannelKernel<Avx512StreamsDot, Int8Matrix>::Run(block);
+}
+
+void ProgressiveStreamsAvx512(const LinearBlock& block) {
+  ChannelKernel<Avx512StreamsDot, ProgressiveMatrix>::Run(block);
+}
 
 constinit const ChannelKernels kChannelAvx512 = ChannelKernelsOf<Avx512ChannelDot>();
 

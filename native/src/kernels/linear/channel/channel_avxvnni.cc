@@ -33,7 +33,7 @@ constinit const ChannelKernels kChannelAvxVnni =
 
 namespace aiomlc {
 
-constinit const ChannelKernels kChannelAvxVnni = {nullptr, nullptr};
+constinit const ChannelKernels kChannelAvxVnni = {nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace aiomlc
 

@@ -74,16 +74,24 @@ struct I8mmChannelDot {
   }
 };
 
+// One row would be computed twice.
+bool HasOneRow(const LinearBlock& block) { return block.row_end - block.row_begin == 1; }
+
 void ChannelOnRowPairs(const LinearBlock& block) {
-  // One row would be computed twice.
-  if (block.row_end - block.row_begin == 1) return kChannelNeon.multiply(block);
-  ChannelKernel<I8mmChannelDot>::Run(block);
+  if (HasOneRow(block)) return kChannelNeon.multiply(block);
+  ChannelKernel<I8mmChannelDot, Int8Matrix>::Run(block);
+}
+
+void ProgressiveOnRowPairs(const LinearBlock& block) {
+  if (HasOneRow(block)) return kChannelNeon.multiply_progressive(block);
+  ChannelKernel<I8mmChannelDot, ProgressiveMatrix>::Run(block);
 }
 
 }  // namespace
 
-constinit const ChannelKernels kChannelI8mm = {QuantizeChannelRow<NeonLanes, I8mmChannelDot::kBias>,
-                                               ChannelOnRowPairs};
+constinit const ChannelKernels kChannelI8mm = {
+    QuantizeChannelRow<NeonLanes, I8mmChannelDot::kBias>, ChannelOnRowPairs, RotateRow<NeonLanes>,
+    ProgressiveOnRowPairs};
 
 }  // namespace aiomlc
 
@@ -91,7 +99,7 @@ constinit const ChannelKernels kChannelI8mm = {QuantizeChannelRow<NeonLanes, I8m
 
 namespace aiomlc {
 
-constinit const ChannelKernels kChannelI8mm = {nullptr, nullptr};
+constinit const ChannelKernels kChannelI8mm = {nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace aiomlc
 

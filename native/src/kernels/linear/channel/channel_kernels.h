@@ -10,6 +10,9 @@
  * The integers are exact and the float operations have one order, so the bits are the same on every
  * tier.
  *
+ * Matrices with progressive scales (progressive_tile.h) have 4 bits and the same arithmetic, for
+ * activations that were rotated before they were quantized.
+ *
  * A panel of h rows of activations is [group of 64 inputs][row of h][input of 64], followed by
  * float32 scales [h]. A panel with first row r begins at r * ChannelRowBytes(cols).
  */
@@ -41,13 +44,22 @@ struct ChannelRow {
 };
 
 /*!
- * \brief The kernels of a tier. Both are null if they were not compiled.
+ * \brief The kernels of a tier. All are null if they were not compiled.
  *
- * The bytes of an activation are int8, or have 128 added: that is between these two functions.
+ * The bytes of an activation are int8, or have 128 added: that is between the first two functions.
  */
 struct ChannelKernels {
   void (*quantize)(const ChannelRow&);
   void (*multiply)(const LinearBlock&);
+  /*!
+   * \brief Multiply each 32 inputs of a row by the Hadamard matrix of ones and minus ones: log2(32)
+   * steps of sums and differences, of elements 1, 2, 4, 8 and 16 apart.
+   * \param first The first element of the row in `x`.
+   * \param out float32[cols, rounded up to 32]; zeros follow the last input.
+   */
+  void (*rotate)(const void* x, FloatType x_type, int64_t first, int64_t cols, float* out);
+  /*! \brief `multiply` with a matrix of progressive_tile.h, which is unpacked in the caches. */
+  void (*multiply_progressive)(const LinearBlock&);
 };
 
 /*! \return The kernels of the active tier. */
@@ -60,6 +72,7 @@ extern const ChannelKernels kChannelAvxVnni;
 extern const ChannelKernels kChannelAvx512;
 /*! \brief kChannelAvx512's, but one row as well is multiplied by several tiles at a time. */
 void ChannelStreamsAvx512(const LinearBlock& block);
+void ProgressiveStreamsAvx512(const LinearBlock& block);
 #elif defined(__aarch64__)
 extern const ChannelKernels kChannelNeon;
 extern const ChannelKernels kChannelI8mm;

@@ -22,6 +22,8 @@
 
 #include "kernels/linear/base/linear_lanes.h"
 #include "kernels/linear/channel/channel_kernels.h"
+#include "kernels/linear/channel/channel_step.h"
+#include "kernels/linear/channel/progressive_lanes.h"
 
 namespace aiomlc {
 
@@ -29,20 +31,10 @@ namespace {
 
 // The rows whose sums (24 KiB for three tiles) stay in the first-level cache.
 constexpr int64_t kChannelRows = 8 * kPanelRows;
-// The groups after which the rows change, so that the weights stay in the caches: 8 KiB per tile.
-constexpr int64_t kChannelChunk = 8;
-// Four inputs of the 16 outputs of a tile.
+// The groups after which the rows change, so that the weights stay in the caches: 4 KiB per tile.
+constexpr int64_t kChannelChunk = 4;
+// The fours of inputs of a group.
 constexpr int kChannelQuads = static_cast<int>(kChannelGroup) / 4;
-constexpr int kChannelQuadBytes = 4 * static_cast<int>(kTileRows);
-
-/*! \brief Some groups, of adjacent tiles and adjacent rows in a panel. */
-struct ChannelStep {
-  const int8_t* weights;
-  int64_t tile_bytes;  //!< From a tile to the next.
-  const uint8_t* x;
-  int64_t stride;  //!< From a group of activations to the next.
-  int groups;
-};
 
 // ---- Activations ----
 
@@ -107,6 +99,32 @@ inline const uint8_t* ChannelTileAt(const LinearBlock& block, int64_t tile) {
   return static_cast<const uint8_t*>(block.packed) + tile * ChannelTileBytes(block.num_inputs);
 }
 
+/*! \brief A matrix that is stored as the kernels read it. */
+struct Int8Matrix {
+  static const uint8_t* TileAt(const LinearBlock& block, int64_t tile) {
+    return ChannelTileAt(block, tile);
+  }
+
+  /*! \brief The chunks of some adjacent tiles. */
+  template <typename Lanes, int kTiles, int64_t kChunk>
+  class Chunks {
+   public:
+    Chunks(const LinearBlock& block, int64_t tile)
+        : first_(TileAt(block, tile) + sizeof(ChannelTile)),
+          tile_bytes_(ChannelTileBytes(block.num_inputs)) {}
+
+    /*! \brief Set the weights of a step: those of `step.groups` groups from `begin` on. */
+    void Set(int64_t begin, ChannelStep& step) {
+      step.weights = reinterpret_cast<const int8_t*>(first_ + begin * kChannelGroupBytes);
+      step.tile_bytes = tile_bytes_;
+    }
+
+   private:
+    const uint8_t* first_;
+    int64_t tile_bytes_;
+  };
+};
+
 /*! \brief Multiply the sums of a row and a tile by their scales, and store the outputs. */
 template <typename Lanes>
 [[gnu::always_inline]] inline void StoreScaled(const LinearBlock& block, int64_t row, int64_t tile,
@@ -117,18 +135,19 @@ template <typename Lanes>
 }
 
 /*! \brief The same, with the sums in memory. */
-template <typename Lanes>
+template <typename Lanes, typename Matrix>
 [[gnu::always_inline]] inline void StoreChannelSums(const LinearBlock& block, int64_t row,
                                                     int64_t tile, float x_scale,
                                                     const int32_t* sums) {
   typename Lanes::Integers integers;
   static_assert(sizeof(integers) == kTileRows * sizeof(int32_t));
   __builtin_memcpy(&integers, sums, sizeof(integers));
-  const auto* header = reinterpret_cast<const ChannelTile*>(ChannelTileAt(block, tile));
+  const auto* header = reinterpret_cast<const ChannelTile*>(Matrix::TileAt(block, tile));
   StoreScaled<Lanes>(block, row, tile, Lanes::Load(header->scales), x_scale, integers);
 }
 
-template <typename Dot>
+/*! \tparam Matrix Int8Matrix or ProgressiveMatrix. */
+template <typename Dot, typename Matrix>
 class ChannelKernel {
  public:
   static void Run(const LinearBlock& block) {
@@ -160,13 +179,12 @@ class ChannelKernel {
     alignas(64) int32_t sums[kChannelRows][kTiles][kTileRows];
     SetOffsets<kTiles>(block, tile, sums, row_end - row_begin);
     const int64_t groups = ChannelGroupsOf(block.num_inputs);
-    const uint8_t* first = ChannelTileAt(block, tile) + sizeof(ChannelTile);
+    typename Matrix::template Chunks<Lanes, kTiles, kChannelChunk> chunks(block, tile);
     for (int64_t begin = 0; begin < groups; begin += kChannelChunk) {
       const int64_t left = groups - begin;
       ChannelStep step = {};
-      step.weights = reinterpret_cast<const int8_t*>(first + begin * kChannelGroupBytes);
-      step.tile_bytes = ChannelTileBytes(block.num_inputs);
       step.groups = static_cast<int>(left < kChannelChunk ? left : kChannelChunk);
+      chunks.Set(begin, step);
       for (int64_t row = row_begin; row < row_end; row += kPanelRows) {
         const PanelCursor at = PanelOf(row, block.row_end);
         step.stride = at.height * kChannelGroup;
@@ -178,7 +196,7 @@ class ChannelKernel {
     for (int64_t row = row_begin; row < row_end; ++row) {
       const float x_scale = ChannelScaleOf(block, PanelOf(row, block.row_end));
       for (int t = 0; t < kTiles; ++t) {
-        StoreChannelSums<Lanes>(block, row, tile + t, x_scale, sums[row - row_begin][t]);
+        StoreChannelSums<Lanes, Matrix>(block, row, tile + t, x_scale, sums[row - row_begin][t]);
       }
     }
   }
@@ -188,7 +206,7 @@ class ChannelKernel {
   static void SetOffsets(const LinearBlock& block, int64_t tile, int32_t (*sums)[kTiles][kTileRows],
                          int64_t rows) {
     for (int t = 0; t < kTiles; ++t) {
-      const auto* header = reinterpret_cast<const ChannelTile*>(ChannelTileAt(block, tile + t));
+      const auto* header = reinterpret_cast<const ChannelTile*>(Matrix::TileAt(block, tile + t));
       for (int64_t n = 0; n < kTileRows; ++n)
         sums[0][t][n] = -int32_t{Dot::kBias} * header->sums[n];
     }
@@ -223,7 +241,9 @@ class ChannelKernel {
 /*! \return The kernels of a tier. */
 template <typename Dot>
 constexpr ChannelKernels ChannelKernelsOf() noexcept {
-  return {QuantizeChannelRow<typename Dot::Lanes, Dot::kBias>, ChannelKernel<Dot>::Run};
+  using Lanes = typename Dot::Lanes;
+  return {QuantizeChannelRow<Lanes, Dot::kBias>, ChannelKernel<Dot, Int8Matrix>::Run,
+          RotateRow<Lanes>, ChannelKernel<Dot, ProgressiveMatrix>::Run};
 }
 
 }  // namespace

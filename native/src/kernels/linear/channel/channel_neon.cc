@@ -73,7 +73,7 @@ constinit const ChannelKernels kChannelNeon = ChannelKernelsOf<NeonChannelDot>()
 
 namespace aiomlc {
 
-constinit const ChannelKernels kChannelNeon = {nullptr, nullptr};
+constinit const ChannelKernels kChannelNeon = {nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace aiomlc
 

@@ -11,6 +11,7 @@
 #include "kernels/linear/format/channel_tile.h"
 #include "kernels/linear/format/grouped_tile.h"
 #include "kernels/linear/format/layout.h"
+#include "kernels/linear/format/progressive_tile.h"
 #include "platform/float_types.h"
 
 namespace aiomlc {
@@ -22,7 +23,8 @@ constexpr std::pair<std::string_view, WeightFormat> kFamilies[] = {
     {"f16", WeightFormat::kF16},
     {"bf16", WeightFormat::kBF16},
     {"q4", WeightFormat::kQ4},
-    {"i8channel", WeightFormat::kChannel}};
+    {"i8channel", WeightFormat::kChannel},
+    {"i4progressive", WeightFormat::kProgressive}};
 // Longer names first, because a name may begin with another.
 constexpr std::pair<std::string_view, ScaleType> kScales[] = {{"f16", ScaleType::kF16},
                                                               {"bf16", ScaleType::kBF16},
@@ -141,7 +143,7 @@ MatrixFormat MatrixFormat::Parse(std::string_view name) {
       !reader.empty() || !IsGroupedValid(format)) {
     throw std::invalid_argument(
         "unknown matrix format \"" + std::string(name) +
-        "\"; expected f32, f16, bf16, q4, i8channel or a name like u4g32f16z8");
+        "\"; expected f32, f16, bf16, q4, i8channel, i4progressive or a name like u4g32f16z8");
   }
   return format;
 }
@@ -161,7 +163,7 @@ MatrixFormat MatrixFormat::FromPacked(int64_t packed) {
                                   format.code <= CodeType::kIQ4NL &&
                                   format.zero <= ZeroType::kMinima
                             : format == MatrixFormat(format.family);
-  if (!is_valid || format.family > WeightFormat::kChannel || format.Packed() != packed) {
+  if (!is_valid || format.family > WeightFormat::kProgressive || format.Packed() != packed) {
     throw std::invalid_argument("unknown code of a matrix format: " + std::to_string(packed));
   }
   return format;
@@ -250,6 +252,8 @@ size_t PackedMatrixBytes(MatrixFormat format, int64_t rows, int64_t cols) {
     }
     case WeightFormat::kChannel:
       return tiles * ChannelTileBytes(cols);
+    case WeightFormat::kProgressive:
+      return tiles * ProgressiveTileBytes(cols);
   }
   return 0;
 }

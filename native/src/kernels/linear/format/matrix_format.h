@@ -23,7 +23,10 @@ enum class WeightFormat : uint8_t {
   kQ4,       //!< 4 bits, with one float16 scale per 32 inputs (MLC LLM's `q4f16_1`).
   kGrouped,  //!< Few bits, with a scale and a zero point or minimum per group of inputs.
   kF16,
-  kChannel  //!< int8 with a float32 scale per output; activations have one scale per row.
+  kChannel,  //!< int8 with a float32 scale per output; activations have one scale per row.
+  //! 4 bits with integer scales and offsets per 32 inputs and a float32 scale per output, for
+  //! activations that are rotated and have one scale per row.
+  kProgressive
 };
 
 /*! \brief The meaning of the stored codes of a grouped format. */
@@ -61,7 +64,7 @@ constexpr int8_t kIQ4NLValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
  *
  * The name of a grouped format is `u{bits}g{group}{scale}{zero}`, with the scale f16, bf16, f32, k8
  * or k8s, and the zero `z{constant}`, `zp` or `m`. `e2m1` and `iq4nl` in place of `u{bits}` have no
- * zero. The other names are `f32`, `f16`, `bf16`, `q4` and `i8channel`.
+ * zero. The other names are `f32`, `f16`, `bf16`, `q4`, `i8channel` and `i4progressive`.
  */
 struct MatrixFormat {
   WeightFormat family = WeightFormat::kF32;
@@ -108,7 +111,7 @@ int64_t RowsOf(MatrixLayout layout);
 /*! \return The bytes of a packed matrix of `cols` inputs. */
 size_t PackedMatrixBytes(MatrixLayout layout, int64_t cols);
 
-/*! \brief The maximum inputs of `WeightFormat::kChannel`: the sums of all tiers are int32. */
+/*! \brief The maximum inputs of matrices whose sums are int32: kChannel and kProgressive. */
 inline constexpr int64_t kMaxChannelInputs = int64_t{1} << 16;
 
 /*! \return Element `index` of scales or minima, without the float16 of its super group. */

@@ -180,6 +180,9 @@ void PackMatrixF32(WeightFormat format, const float* weights, int64_t /*rows*/, 
         return result;
       });
       break;
+    case WeightFormat::kProgressive:
+      PackProgressive(weights, cols, row_begin, row_end, packed);
+      break;
     case WeightFormat::kGrouped:
     case WeightFormat::kChannel:
       throw std::invalid_argument("grouped formats are packed from their own numbers");
@@ -230,6 +233,8 @@ void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t r
       return EmbedGroupedRow(format, packed, hidden, row, out);
     case WeightFormat::kChannel:
       return EmbedChannelRow(packed, hidden, row, out);
+    case WeightFormat::kProgressive:
+      return EmbedProgressiveRow(packed, hidden, row, out);
     case WeightFormat::kF32:
       for (int64_t k = 0; k < hidden; ++k) {
         out[k] = static_cast<const float*>(packed)[first + k * kTileRows];

@@ -77,6 +77,16 @@ void PackGrouped(MatrixFormat format, const GroupedRows& rows, void* packed);
  */
 void PackChannel(const GroupedRows& rows, void* packed);
 
+/*!
+ * \brief `PackMatrixF32` for `WeightFormat::kProgressive`.
+ *
+ * Weights are rotated in groups of 32 and divided by the scale of their output, max|w| / 127. The
+ * levels of a group are equally spaced from its least to its greatest weight, as far as an integer
+ * scale and offset can have them there.
+ */
+void PackProgressive(const float* weights, int64_t cols, int64_t row_begin, int64_t row_end,
+                     void* packed);
+
 /*! \brief Copy one row of a packed embedding table into float32[hidden]. */
 void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t row, float* out);
 
@@ -86,6 +96,9 @@ void EmbedGroupedRow(MatrixFormat format, const void* packed, int64_t hidden, in
 
 /*! \brief `EmbedRow` for int8 with one scale per output. */
 void EmbedChannelRow(const void* packed, int64_t hidden, int64_t row, float* out);
+
+/*! \brief `EmbedRow` for 4 bits with progressive scales, rotated back. */
+void EmbedProgressiveRow(const void* packed, int64_t hidden, int64_t row, float* out);
 
 }  // namespace aiomlc
 

@@ -63,6 +63,7 @@ class AmxTiles {
 void (*const kQ4Amx)(const LinearBlock&) = Q4OnTiles<AmxTiles>;
 void (*const kGroupedAmx)(const LinearBlock&) = GroupedOnTiles<AmxTiles>;
 void (*const kChannelAmx)(const LinearBlock&) = ChannelOnTiles<AmxTiles>;
+void (*const kProgressiveAmx)(const LinearBlock&) = ProgressiveOnTiles<AmxTiles>;
 void (*const kBF16Amx)(const LinearBlock&) = BF16OnTiles<AmxTiles>;
 
 }  // namespace aiomlc
@@ -74,6 +75,7 @@ namespace aiomlc {
 void (*const kQ4Amx)(const LinearBlock&) = nullptr;
 void (*const kGroupedAmx)(const LinearBlock&) = nullptr;
 void (*const kChannelAmx)(const LinearBlock&) = nullptr;
+void (*const kProgressiveAmx)(const LinearBlock&) = nullptr;
 void (*const kBF16Amx)(const LinearBlock&) = nullptr;
 
 }  // namespace aiomlc
