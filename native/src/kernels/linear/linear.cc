@@ -60,10 +60,7 @@ LinearKernels KernelsOfAvx512() {
 
 ChannelKernels ChannelKernelsOfAvx512() {
   ChannelKernels kernels = kChannelAvx512;
-  if (IsIntel()) {
-    kernels.multiply = ChannelStreamsAvx512;
-    kernels.multiply_progressive = ProgressiveStreamsAvx512;
-  }
+  if (IsIntel()) kernels.multiply = ChannelStreamsAvx512;
   return kernels;
 }
 
@@ -253,15 +250,9 @@ void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,
            [&](int part) { work(count * part / parts, count * (part + 1) / parts); });
 }
 
-int64_t RowBlockBytes() {
-  // AMX multiplies weights faster than they are loaded, so more rows should share them. Processors
-  // with AMX have second-level caches of 2 MiB.
-  return ActiveIsa() == Isa::kAmx ? 1 << 20 : 256 << 10;
-}
-
 void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
                const LinearBlock& whole, int64_t num_rows, int64_t row_bytes) {
-  const int64_t max_rows = std::max(kPanelRows, RowBlockBytes() / row_bytes);
+  const int64_t max_rows = std::max(kPanelRows, kRowBlockBytes / row_bytes);
   const int64_t block_rows =
       RoundUp(CeilDivide(num_rows, CeilDivide(num_rows, max_rows)), kPanelRows);
   const int64_t num_row_blocks = CeilDivide(num_rows, block_rows);

@@ -22,6 +22,14 @@ const LinearKernels& ActiveLinearKernels();
 void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,
                FunctionRef<void(int64_t, int64_t)> work);
 
+/*!
+ * \brief The activations of a task at most, in bytes.
+ *
+ * The kernels read them slowly enough for the third-level cache, and more rows share what is loaded,
+ * and unpacked, of the weights.
+ */
+inline constexpr int64_t kRowBlockBytes = 1 << 20;
+
 /*! \return The number of tiles of a matrix. */
 int64_t TilesOf(MatrixLayout layout);
 
@@ -32,9 +40,6 @@ int64_t TilesOf(MatrixLayout layout);
  * \param first_output The output at which the rows of `out` and the bias begin.
  */
 void MultiplySegments(MatrixLayout layout, const LinearBlock& block, int64_t first_output = 0);
-
-/*! \return The maximum bytes of a task's activations, which stay in the second-level cache. */
-int64_t RowBlockBytes();
 
 /*!
  * \brief Divide the output into blocks, and run the kernel on each.

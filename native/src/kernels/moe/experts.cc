@@ -119,7 +119,7 @@ class Mixture {
   /*! \brief Call `work` for whole panels of a block's rows that fit into the second-level cache. */
   static void ForRowBlocks(LinearBlock block, const RowLayout& layout,
                            FunctionRef<void(const LinearBlock&)> work) {
-    const int64_t panels = RowBlockBytes() / (layout.row_bytes() * kPanelRows);
+    const int64_t panels = kRowBlockBytes / (layout.row_bytes() * kPanelRows);
     const int64_t rows = std::max<int64_t>(1, panels) * kPanelRows;
     const int64_t end = block.row_end;
     for (; block.row_begin < end; block.row_begin += rows) {

@@ -285,7 +285,6 @@ TEST_F(ProgressiveTest, TileRegistersHaveTheBitsOfAvx512) {
       };
       const Floats expected = multiply(kChannelAvx512.multiply_progressive);
       ExpectSameBits(multiply(ProgressiveOnSoftwareTiles), expected);
-      ExpectSameBits(multiply(ProgressiveStreamsAvx512), expected);
     }
   }
 }

@@ -220,7 +220,9 @@ void ChannelOnTiles(const LinearBlock& block) {
  */
 template <typename Tiles>
 void ProgressiveOnTiles(const LinearBlock& block) {
-  if (block.row_end - block.row_begin < kMinChannelRows) return ProgressiveStreamsAvx512(block);
+  if (block.row_end - block.row_begin < kMinChannelRows) {
+    return kChannelAvx512.multiply_progressive(block);
+  }
   constexpr int64_t kUnpackedBytes = 256 << 10;
   const int64_t tile_bytes = ChannelTileBytes(block.num_inputs);
   const int64_t pairs = kUnpackedBytes / tile_bytes / 2;

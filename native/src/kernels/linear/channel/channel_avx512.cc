@@ -61,17 +61,22 @@ struct Avx512StreamsDot : Avx512ChannelDot {
   static constexpr int kTilesOfOneRow = 3;
 };
 
+void MultiplyProgressive(const LinearBlock& block) {
+  const int64_t rows = block.row_end - block.row_begin;
+  if (rows <= 0) return;
+  if (rows <= kPanelRows) return FewProgressiveRowsAvx512(block);
+  ChannelKernel<Avx512ChannelDot, ProgressiveMatrix>::Run(block);
+}
+
 }  // namespace
 
 void ChannelStreamsAvx512(const LinearBlock& block) {
   ChannelKernel<Avx512StreamsDot, Int8Matrix>::Run(block);
 }
 
-void ProgressiveStreamsAvx512(const LinearBlock& block) {
-  ChannelKernel<Avx512StreamsDot, ProgressiveMatrix>::Run(block);
-}
-
-constinit const ChannelKernels kChannelAvx512 = ChannelKernelsOf<Avx512ChannelDot>();
+constinit const ChannelKernels kChannelAvx512 = {
+    QuantizeChannelRow<Avx512Lanes, Avx512ChannelDot::kBias>,
+    ChannelKernel<Avx512ChannelDot, Int8Matrix>::Run, RotateRow<Avx512Lanes>, MultiplyProgressive};
 
 }  // namespace aiomlc
 

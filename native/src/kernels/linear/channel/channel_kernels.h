@@ -72,7 +72,8 @@ extern const ChannelKernels kChannelAvxVnni;
 extern const ChannelKernels kChannelAvx512;
 /*! \brief kChannelAvx512's, but one row as well is multiplied by several tiles at a time. */
 void ChannelStreamsAvx512(const LinearBlock& block);
-void ProgressiveStreamsAvx512(const LinearBlock& block);
+/*! \brief Multiply one panel by a matrix with progressive scales. */
+void FewProgressiveRowsAvx512(const LinearBlock& block);
 #elif defined(__aarch64__)
 extern const ChannelKernels kChannelNeon;
 extern const ChannelKernels kChannelI8mm;

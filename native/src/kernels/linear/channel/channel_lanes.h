@@ -29,8 +29,8 @@ namespace aiomlc {
 
 namespace {
 
-// The rows whose sums (24 KiB for three tiles) stay in the first-level cache.
-constexpr int64_t kChannelRows = 8 * kPanelRows;
+// The rows whose sums (48 KiB for three tiles) stay in the caches.
+constexpr int64_t kChannelRows = 16 * kPanelRows;
 // The groups after which the rows change, so that the weights stay in the caches: 4 KiB per tile.
 constexpr int64_t kChannelChunk = 4;
 // The fours of inputs of a group.
