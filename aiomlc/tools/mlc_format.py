@@ -26,6 +26,7 @@ StoredDtype = Literal[ModelDtype, FP8Dtype, "uint32"]
 _GROUP_SIZES: Final = MappingProxyType({3: 40, 4: 32})  # By bits.
 _REFUSED: Final = MappingProxyType(
     {
+        "w4a8": "MLC LLM does not have it; open the checkpoint itself with this quantization",
         "q4f16_ft": "its packing is that of one generation of GPUs",
         "fp8_e4m3fn_bf16_block_scale_static_activation": "MLC LLM has it only for "
         "ministral3, which is not supported",

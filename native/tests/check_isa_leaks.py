@@ -25,7 +25,7 @@ _TIER_FILE = re.compile(r"/kernels/.*_(amx|avx2|avx512|avxvnni|i8mm|neon)\.cc$")
 # A template over one of these has a copy of its own in every tier.
 _OWN = re.compile(r"\b(Avx2Lanes|Avx512Lanes|NeonLanes|AmxTiles)\b|^DW\.ref\.")
 _ENTRY_POINT = re.compile(
-    r"^aiomlc::(AttendTile\w+\(|\w+R(ow|ecurrent)Kernels\(|(SplitRows|QuantizeSigned)Avx512\(|(Grouped|FewGrouped|Q4Streams|ChannelStreams)\w+\(|kLinear\w+$|kChannel\w+$|kQ4\w+$|kGrouped\w+$|kBF16Amx$)"
+    r"^aiomlc::(AttendTile\w+\(|\w+R(ow|ecurrent)Kernels\(|(SplitRows|QuantizeSigned)Avx512\(|(Grouped|FewGrouped|FewProgressive|Progressive|Q4Streams|ChannelStreams)\w+\(|kLinear\w+$|kChannel\w+$|kQ4\w+$|kGrouped\w+$|k(BF16|Progressive)Amx$)"
 )
 
 

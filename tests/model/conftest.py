@@ -59,18 +59,19 @@ def tiny_directory(
 
 @pytest.fixture(scope="session")
 def open_tiny(tiny_directory: Callable[[str], Path]) -> OpenTiny:
-    """Return a function that opens a tiny model by its four arguments."""
-    opened: dict[tuple[str, str, KVCacheType, str], NativeModel] = {}
+    """Return a function that opens a tiny model, or a directory, by its four arguments."""
+    opened: dict[tuple[str | Path, str, KVCacheType, str], NativeModel] = {}
 
     def open_one(
-        architecture: str,
+        architecture: str | Path,
         quantization: str,
         kv_cache_dtype: KVCacheType = "auto",
         device: str = "auto",
     ) -> NativeModel:
         key = (architecture, quantization, kv_cache_dtype, device)
         if key not in opened:
-            directory = find_model(tiny_directory(architecture))
+            is_name = isinstance(architecture, str)
+            directory = find_model(tiny_directory(architecture) if is_name else architecture)
             config = EngineConfig(
                 quantization=quantization, kv_cache_dtype=kv_cache_dtype, num_threads=2
             )

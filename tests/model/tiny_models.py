@@ -19,7 +19,7 @@ __all__ = (
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from tests.model.tiny_experts import EXPERT_CONFIGS, add_experts
 from tests.model.weight_files import dequantize, quantize
 
 Weights = dict[str, NDArray[np.float32]]
+RoundRows = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 VOCAB_SIZE = 320
 _ROUTERS = (".gate.weight", "expert_gate.weight", "router.weight", "router.proj.weight")
@@ -405,24 +406,31 @@ def _plain_values(
     return (0.05 if is_gemma else 0.2) * values if is_tied else values
 
 
-def dequantized(weights: Weights) -> Weights:
-    """Return the weights rounded to `q4f16_1`, except for vectors and routers."""
+def round_q4(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a matrix rounded to `q4f16_1`."""
+    return dequantize(*quantize(rows))
+
+
+def dequantized(weights: Weights, round_rows: RoundRows = round_q4) -> Weights:
+    """Return the weights with rounded matrices; routers are not rounded."""
     return {
-        name: dequantize(*quantize(value))
+        name: round_rows(value)
         if value.ndim == 2 and not name.endswith(_FLOAT32)
-        else _dequantized_experts(name, value)
+        else _round_experts(round_rows, name, value)
         if ".experts." in name
         else value
         for name, value in weights.items()
     }
 
 
-def _dequantized_experts(name: str, value: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return experts rounded to `q4f16_1`, whose outputs are rows except in gpt-oss."""
+def _round_experts(
+    round_rows: RoundRows, name: str, value: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return rounded experts, whose outputs are rows except in gpt-oss."""
     if ".mlp.experts." in name:
-        return tiny_gpt_oss.by_outputs(lambda rows: dequantize(*quantize(rows)), value)
+        return tiny_gpt_oss.by_outputs(round_rows, value)
 
-    return dequantize(*quantize(value.reshape(-1, value.shape[-1]))).reshape(value.shape)
+    return round_rows(value.reshape(-1, value.shape[-1])).reshape(value.shape)
 
 
 def tiny_tokenizer() -> Tokenizer:
@@ -452,13 +460,17 @@ def write_safetensors(path: Path, weights: Weights) -> None:
             file.write(value.tobytes())
 
 
-def write_model(directory: Path, architecture: str) -> Path:
-    """Write one tiny model as a Hugging Face directory and return the directory."""
+def write_model(directory: Path, architecture: str, weights: Weights | None = None) -> Path:
+    """Write one tiny model as a Hugging Face directory and return the directory.
+
+    Args:
+        weights: Other ones than `tiny_weights`.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(TINY_CONFIGS[architecture]))
     tiny_tokenizer().save(str(directory / "tokenizer.json"))
     (directory / "tokenizer_config.json").write_text(
         json.dumps({"chat_template": TEMPLATE, "eos_token": "</s>"})
     )
-    write_safetensors(directory / "model.safetensors", tiny_weights(architecture))
+    write_safetensors(directory / "model.safetensors", weights or tiny_weights(architecture))
     return directory

@@ -16,7 +16,13 @@ from aiomlc.weights.storage.find import find_matrices
 from aiomlc.weights.storage.stored_matrix import StoredMatrix
 from aiomlc.weights.storage.tensors import TensorLookup, tensor_error
 
-_FLOAT_FORMATS: Final = ("f32", "f16", "bf16", "q4", "i4progressive")  # What floats can be converted to.
+_FLOAT_FORMATS: Final = (
+    "f32",
+    "f16",
+    "bf16",
+    "q4",
+    "i4progressive",
+)  # What floats can be converted to.
 _DENSE_FORMATS: Final = ("f32", "f16", "bf16")
 #: The grouped format with the numbers of `q4`, which has kernels of its own.
 _Q4_GROUPS: Final = "u4g32f16z7"

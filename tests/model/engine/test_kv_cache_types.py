@@ -76,7 +76,9 @@ def test_logits_are_close_to_those_of_the_default_cache(
     [
         *product(FORKED_ANYWHERE, ("q4f16_1",), ("int8",)),
         *product([name for name in DISTINCT if name in FORKED_ANYWHERE], ("q0f32",), ("int8",)),
-        *product([name for name in PAIRED if name in FORKED_ANYWHERE], ("q0bf16",), ("bfloat16",)),
+        *product(
+            [name for name in PAIRED if name in FORKED_ANYWHERE], ("q0bf16", "w4a8"), ("bfloat16",)
+        ),
     ],
 )
 def test_chunks_and_forks_are_bit_identical_to_one_prefill(

@@ -94,7 +94,7 @@ def test_quantized_logits_equal_transformers_on_the_dequantized_weights(
     ("architecture", "quantization"),
     [
         *product(TINY_CONFIGS, ("q0f32", "q4f16_1")),
-        *product(DISTINCT, ("q0f16", "q0bf16")),
+        *product(DISTINCT, ("w4a8", "q0f16", "q0bf16")),
     ],
 )
 def test_chunked_prefill_does_not_change_a_bit(

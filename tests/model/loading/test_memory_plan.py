@@ -70,7 +70,7 @@ for tokens in map(int, sys.argv[4:]):
     ("architecture", "quantization"),
     [
         *product(TINY_CONFIGS, ("q0f32", "q4f16_1")),
-        *product(DISTINCT, ("q0f16", "q0bf16")),
+        *product(DISTINCT, ("w4a8", "q0f16", "q0bf16")),
     ],
 )
 def test_weights_have_the_planned_size(

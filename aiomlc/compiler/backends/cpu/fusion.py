@@ -12,7 +12,13 @@ def fuses_norm(layout: Layout) -> bool:
     """Return whether one kernel computes a norm and the product with a matrix."""
     families = {MatrixFormat.parse(name).family for name, _ in layout}
     # The kernel quantizes or rounds the activations once, for all segments.
-    return len(families) == 1 and families <= {"q4", "grouped", "i8channel", "i4progressive", "bf16"}
+    return len(families) == 1 and families <= {
+        "q4",
+        "grouped",
+        "i8channel",
+        "i4progressive",
+        "bf16",
+    }
 
 
 def fuses_feed_forward(gate_up: Layout, down: Layout) -> bool:

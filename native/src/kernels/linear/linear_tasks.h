@@ -25,8 +25,8 @@ void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,
 /*!
  * \brief The activations of a task at most, in bytes.
  *
- * The kernels read them slowly enough for the third-level cache, and more rows share what is loaded,
- * and unpacked, of the weights.
+ * The kernels read them slowly enough for the third-level cache, and more rows share what is
+ * loaded, and unpacked, of the weights.
  */
 inline constexpr int64_t kRowBlockBytes = 1 << 20;
 

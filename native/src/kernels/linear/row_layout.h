@@ -49,9 +49,7 @@ class RowLayout {
   /*! \return Whether rows are quantized or rounded. */
   bool is_quantized() const { return form_ != RowForm::kFloats && form_ != RowForm::kFloatRows; }
   /*! \return Whether a row has one scale, so that its columns cannot be quantized separately. */
-  bool has_row_scales() const {
-    return form_ == RowForm::kInt8 || form_ == RowForm::kRotated;
-  }
+  bool has_row_scales() const { return form_ == RowForm::kInt8 || form_ == RowForm::kRotated; }
   /*!
    * \return The layout to which columns are written: this one, or if `has_row_scales` rows of
    * floats, which are then quantized.

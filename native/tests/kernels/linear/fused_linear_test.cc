@@ -36,6 +36,8 @@ constexpr LayerFormats kLayerFormats[] = {
     {{"u4g32k8m", "u4g32k8m", "u6g16k8sz32"}, {"u4g32k8m", "u5g32f16m"}, {"u6g16k8sz32"}},
     {{"i8channel"}, {"i8channel", "i8channel"}, {"i8channel"}},
     {{"i8channel"}, {"u4g32k8m"}, {"i8channel"}},
+    {{"i4progressive"}, {"i4progressive", "i4progressive"}, {"i4progressive"}},
+    {{"u4g32k8m"}, {"i4progressive"}, {"i8channel"}},
     {{"bf16"}, {"bf16", "bf16"}, {"bf16"}},
     {{"u4g32k8m"}, {"q4"}, {"bf16"}},
     {{"u3g8f16z3", "iq4nlg32f16"}, {"q4"}, {"u2g16k8m"}}};

@@ -34,7 +34,8 @@ constexpr ExpertFormats kFormats[] = {{{"q4"}, {"q4"}},
                                       {{"e2m1g32bf16", "u4g128f16zp"}, {"u2g16k8m"}},
                                       {{"bf16"}, {"u4g32f16m"}},
                                       {{"i8channel"}, {"i8channel"}},
-                                      {{"q4"}, {"i8channel"}}};
+                                      {{"q4"}, {"i8channel"}},
+                                      {{"i4progressive"}, {"i4progressive"}}};
 constexpr int64_t kBatches[] = {1, 2, 5, 16, 17, 130};
 
 /*! \return The bits of floats, for comparisons that include NaN. */

@@ -15,6 +15,7 @@ _NAMES = [
     "bf16",
     "q4",
     "i8channel",
+    "i4progressive",
     "iq4nlg32f16",
     *(
         f"u{bits}g{group}{scale}{zero}"

@@ -28,7 +28,10 @@ class SignedProducts {
 
 }  // namespace
 
-constinit const ChannelKernels kChannelAvx2 = ChannelKernelsOf<ChannelDotOf256<SignedProducts>>();
+constinit const ChannelKernels kChannelAvx2 = {
+    QuantizeChannelRow<Avx2Lanes, SignedProducts::kBias>,
+    ChannelKernel<ChannelDotOf256<SignedProducts>, Int8Matrix>::Run, RotateRow<Avx2Lanes>,
+    ProgressiveAvx2};
 
 }  // namespace aiomlc
 

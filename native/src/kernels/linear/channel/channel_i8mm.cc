@@ -89,9 +89,9 @@ void ProgressiveOnRowPairs(const LinearBlock& block) {
 
 }  // namespace
 
-constinit const ChannelKernels kChannelI8mm = {
-    QuantizeChannelRow<NeonLanes, I8mmChannelDot::kBias>, ChannelOnRowPairs, RotateRow<NeonLanes>,
-    ProgressiveOnRowPairs};
+constinit const ChannelKernels kChannelI8mm = {QuantizeChannelRow<NeonLanes, I8mmChannelDot::kBias>,
+                                               ChannelOnRowPairs, RotateRow<NeonLanes>,
+                                               ProgressiveOnRowPairs};
 
 }  // namespace aiomlc
 

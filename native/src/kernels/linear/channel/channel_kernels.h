@@ -72,7 +72,9 @@ extern const ChannelKernels kChannelAvxVnni;
 extern const ChannelKernels kChannelAvx512;
 /*! \brief kChannelAvx512's, but one row as well is multiplied by several tiles at a time. */
 void ChannelStreamsAvx512(const LinearBlock& block);
-/*! \brief Multiply one panel by a matrix with progressive scales. */
+/*! \brief Multiply by a matrix with progressive scales, without unpacking it. */
+void ProgressiveAvx2(const LinearBlock& block);
+/*! \brief The same, of one panel. */
 void FewProgressiveRowsAvx512(const LinearBlock& block);
 #elif defined(__aarch64__)
 extern const ChannelKernels kChannelNeon;

@@ -27,25 +27,34 @@ struct SignedPanel {
   const InputSums* sums;       //!< [group][row].
 };
 
+/*! \return The sums of the halves of 64 activations, whose bytes are biased. */
+InputSums SumHalves(__m512i biased) {
+  const __m512i eights = _mm512_sad_epu8(biased, _mm512_setzero_si512());
+  const __m256i low = _mm512_castsi512_si256(eights);
+  const __m256i high = _mm512_extracti64x4_epi64(eights, 1);
+  // Of each 16 bytes: the sum of the first half and that of the second.
+  const __m256i halves =
+      _mm256_add_epi64(_mm256_unpacklo_epi64(low, high), _mm256_unpackhi_epi64(low, high));
+  const __m128i sums =
+      _mm_add_epi64(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+  constexpr int64_t kBias = kByteBias * kGroupSize;
+  return {{static_cast<int16_t>(_mm_cvtsi128_si64(sums) - kBias),
+           static_cast<int16_t>(_mm_extract_epi64(sums, 1) - kBias)}};
+}
+
 /*! \brief Subtract the bias of a panel of activations, and sum them. */
 SignedPanel SignedPanelOf(const LinearBlock& block, int64_t rows) {
   const int64_t count = ChannelGroupsOf(block.num_inputs) * rows;
   constexpr auto kInputBytes = static_cast<int64_t>(sizeof(SignedInputs));
   constexpr auto kSumBytes = static_cast<int64_t>(sizeof(InputSums));
-  auto* inputs =
-      reinterpret_cast<SignedInputs*>(KernelScratch(count * (kInputBytes + kSumBytes)));
+  auto* inputs = reinterpret_cast<SignedInputs*>(KernelScratch(count * (kInputBytes + kSumBytes)));
   auto* sums = reinterpret_cast<InputSums*>(inputs + count);
   const uint8_t* x = block.int8_rows + block.row_begin * ChannelRowBytes(block.num_inputs);
   const __m512i bias = _mm512_set1_epi8(static_cast<char>(kByteBias));
-  const __m512i ones = _mm512_set1_epi8(1);
   for (int64_t i = 0; i < count; ++i) {
     const __m512i biased = _mm512_loadu_si512(x + i * kChannelGroup);
     _mm512_storeu_si512(inputs + i, _mm512_xor_si512(biased, bias));
-    const __m512i fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), biased, ones);
-    const int bias_sum = kByteBias * static_cast<int>(kGroupSize);
-    const int low = _mm512_mask_reduce_add_epi32(0x00ff, fours) - bias_sum;
-    const int high = _mm512_mask_reduce_add_epi32(0xff00, fours) - bias_sum;
-    sums[i] = {{static_cast<int16_t>(low), static_cast<int16_t>(high)}};
+    sums[i] = SumHalves(biased);
   }
   return {inputs, sums};
 }
@@ -53,8 +62,8 @@ SignedPanel SignedPanelOf(const LinearBlock& block, int64_t rows) {
 /*! \brief Add the products of 64 inputs to the sums of some rows. */
 template <int kRows>
 [[gnu::always_inline]] inline void AddGroup(const ProgressiveGroup& weights,
-                                            const SignedInputs* inputs,
-                                            const InputSums* input_sums, __m512i (&sums)[kRows]) {
+                                            const SignedInputs* inputs, const InputSums* input_sums,
+                                            __m512i (&sums)[kRows]) {
 #pragma GCC unroll 9
   for (int line = 0; line < static_cast<int>(sizeof(weights)); line += 64) {
     __builtin_prefetch(reinterpret_cast<const uint8_t*>(&weights) + kPrefetchDistance + line);

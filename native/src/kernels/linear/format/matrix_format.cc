@@ -19,12 +19,9 @@ namespace aiomlc {
 namespace {
 
 constexpr std::pair<std::string_view, WeightFormat> kFamilies[] = {
-    {"f32", WeightFormat::kF32},
-    {"f16", WeightFormat::kF16},
-    {"bf16", WeightFormat::kBF16},
-    {"q4", WeightFormat::kQ4},
-    {"i8channel", WeightFormat::kChannel},
-    {"i4progressive", WeightFormat::kProgressive}};
+    {"f32", WeightFormat::kF32},           {"f16", WeightFormat::kF16},
+    {"bf16", WeightFormat::kBF16},         {"q4", WeightFormat::kQ4},
+    {"i8channel", WeightFormat::kChannel}, {"i4progressive", WeightFormat::kProgressive}};
 // Longer names first, because a name may begin with another.
 constexpr std::pair<std::string_view, ScaleType> kScales[] = {{"f16", ScaleType::kF16},
                                                               {"bf16", ScaleType::kBF16},

@@ -1,0 +1,66 @@
+"""Logits of `w4a8` are those of the weights that NumPy rounds to its format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.model.families.test_logits import OpenTiny, logits_of, reference
+from tests.model.make_reference import PROMPT
+from tests.model.tiny_models import DISTINCT, dequantized, tiny_weights, write_model
+
+_GROUP, _LEVELS = 32, 15
+
+
+def _hadamard() -> NDArray[np.float64]:
+    matrix = np.ones((1, 1))
+    while len(matrix) < _GROUP:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return matrix
+
+
+def round_progressive(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a matrix rounded to 4 bits with progressive scales, after a rotation and back."""
+    count, columns = rows.shape
+    padded = np.pad(rows.astype(np.float64), ((0, 0), (0, -columns % _GROUP)))
+    groups = padded.reshape(count, -1, _GROUP) @ _hadamard() / _GROUP
+    scale = np.abs(groups).max((1, 2), keepdims=True) / 127
+    scaled = groups / np.where(scale > 0, scale, 1)
+    low, high = scaled.min(-1, keepdims=True), scaled.max(-1, keepdims=True)
+    step = np.rint((high - low) / _LEVELS).clip(1, 17)
+    offset = np.rint((low + high - step * _LEVELS) / 2).clip(-128, 127 - step * _LEVELS)
+    codes = np.rint((scaled - offset) / step).clip(0, _LEVELS)
+    rounded = (codes * step + offset) * scale @ _hadamard()
+    return rounded.reshape(count, -1)[:, :columns].astype(np.float32)
+
+
+def test_the_reference_is_near_the_weights() -> None:
+    weights = np.random.default_rng(1).normal(size=(40, 100)).astype(np.float32)
+
+    error = round_progressive(weights) - weights
+
+    assert 0.03 < np.linalg.norm(error) / np.linalg.norm(weights) < 0.1
+
+
+@pytest.mark.parametrize("architecture", DISTINCT)
+def test_logits_are_those_of_the_rounded_weights(
+    open_tiny: OpenTiny, tmp_path: Path, architecture: str
+) -> None:
+    weights = dequantized(tiny_weights(architecture), round_progressive)
+    tokens, _ = reference(architecture, "q0f32")
+    expected = logits_of(
+        open_tiny(write_model(tmp_path / architecture, architecture, weights), "q0f32"),
+        tokens,
+        [len(PROMPT)],
+    )
+
+    actual = logits_of(open_tiny(architecture, "w4a8"), tokens, [len(PROMPT)])
+
+    # Inputs are rounded to 8 bits, and keys and values to bfloat16.
+    errors = np.abs(actual - expected).max(1) / (expected.max() - expected.min())
+    assert np.median(errors) < 0.02
+    assert np.quantile(errors, 0.9) < 0.04
+    assert 0 < errors.min()
