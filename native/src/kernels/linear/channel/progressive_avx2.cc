@@ -11,7 +11,7 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief The sums of the first and of the last 32 of 64 activations, for the offsets. */
+/*! \brief The sums of both halves of 64 activations, for the offsets. */
 struct InputSums {
   int16_t halves[2];
 };

@@ -1,7 +1,7 @@
 /*!
  * \file kernels/linear/channel/progressive_lanes.h
- * \brief What 4-bit matrices with progressive scales add to the kernels of int8 with one scale per
- * output: the rotation of the inputs, and the unpacking of the weights.
+ * \brief The rotation of inputs and the unpacking of weights, for 4-bit matrices with progressive
+ * scales.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */

@@ -19,7 +19,7 @@ inline constexpr int64_t kChannelGroup = 64;
 /*! \brief The bytes of a group of a tile. */
 inline constexpr int64_t kChannelGroupBytes = kChannelGroup * kTileRows;
 
-/*! \brief The bytes of four inputs of the 16 outputs of a tile. */
+/*! \brief The bytes of a tile's weights for four inputs. */
 inline constexpr int kChannelQuadBytes = 4 * static_cast<int>(kTileRows);
 
 /*! \brief The beginning of a tile. */
