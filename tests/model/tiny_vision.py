@@ -321,9 +321,9 @@ def write_vision_model(directory: Path, name: str) -> Path:
     (directory / "preprocessor_config.json").write_text(json.dumps(PROCESSORS[name]))
     vision_tokenizer().save(str(directory / "tokenizer.json"))
     template = (
-        "{% for m in messages %}{% for part in m.content %}{% if part.type == 'image' %}"
-        f"{PLACEHOLDERS[name]}"
-        "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endfor %}"
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+        f"{{% for part in m.content %}}{{% if part.type == 'image' %}}{PLACEHOLDERS[name]}"
+        "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
     )
     (directory / "tokenizer_config.json").write_text(
         json.dumps({"chat_template": template, "eos_token": "</s>"})

@@ -1,6 +1,6 @@
-"""Serve the bundled model at `/` and under prefixes; the first line of the output is the port.
+"""Serve a model at `/` and under prefixes; the first line of the output is the port.
 
-Run by the tests as a program.
+Run by the tests as a program; its argument is a model, by default the bundled one.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__ = ("PREFIX", "STALLING")
 
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -42,7 +43,7 @@ def _stalling(app: ASGIApp) -> ASGIApp:
 
 
 def _main() -> None:
-    engine = AsyncMLCEngine()
+    engine = AsyncMLCEngine(*sys.argv[1:])
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

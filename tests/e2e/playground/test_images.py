@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
-from playwright.sync_api import Dialog, FilePayload, Locator, Page, expect
+from playwright.sync_api import Browser, Dialog, FilePayload, Locator, Page, expect
 
 from aiomlc.cli.chat.conversation import load_conversation
-from tests.e2e.playground.open_page import answers, event_stream, reply, send
+from tests.e2e.playground.open_page import answers, event_stream, open_page, reply, send
 from tests.unit.runtime.images.pictures import encoded, gradient
 
 PNG = encoded(gradient(40, 30), "PNG")
-URL = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+CURVES = (lambda value: value, lambda value: 255 - value)
+KEPT = """Object.keys(localStorage).filter((key) => key.startsWith("aiomlc-chat-"))
+  .map((key) => localStorage.getItem(key))"""
+
+
+def data_url(png: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+URL = data_url(PNG)
 # Makes an event with a file, as a browser does for the clipboard or for what is dropped.
 TRANSFER = """([selector, kind, name, type, data]) => {
   const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
@@ -125,3 +137,49 @@ def test_a_chat_with_images_is_exported_and_imported(page: Page, tmp_path: Path)
     expect(page.get_by_role("article", name="You").get_by_role("img")).to_have_count(1)
     (turn,) = load_conversation(path).turns
     assert turn.images == (URL,)
+
+
+def complete(origin: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the whole answer of a server to a request of the page."""
+    body = json.dumps(request | {"stream": False, "stream_options": None}).encode()
+    headers = {"content-type": "application/json"}
+    call = Request(f"{origin}/v1/chat/completions", body, headers)
+    with urlopen(call, timeout=100) as answer:
+        completion: dict[str, Any] = json.load(answer)
+    return completion
+
+
+def kept(page: Page) -> list[dict[str, Any]]:
+    """Return the messages of the only conversation that the browser keeps."""
+    (text,) = page.evaluate(KEPT)
+    messages: list[dict[str, Any]] = json.loads(text)["messages"]
+    return messages
+
+
+def test_a_model_reads_images_that_were_attached_pasted_and_dropped(
+    browser: Browser, image_reader: str
+) -> None:
+    red, blue = (encoded(gradient(60, 60).point(curve), "PNG") for curve in CURVES)
+    with open_page(browser, image_reader) as page:
+        page.get_by_role("spinbutton", name="Temperature").fill("0")
+        page.get_by_role("spinbutton", name="Max tokens").fill("12")
+        attach(page, red)
+        transfer(page, "#prompt", "paste", blue)
+        transfer(page, "#scroller", "drop", red)
+        expect(thumbnails(page)).to_have_count(3)
+        first = send(page, "Compare.")
+        expect(page.get_by_role("button", name="Regenerate")).to_be_visible()
+        second = send(page, "And now?")
+        expect(answers(page)).to_have_count(2)
+        expect(page.get_by_role("button", name="Regenerate")).to_be_visible()
+        page.reload()
+        expect(page.get_by_role("article", name="You").get_by_role("img")).to_have_count(3)
+        messages = kept(page)
+
+    for request, message in ((first, messages[1]), (second, messages[3])):
+        completion = complete(image_reader, request)
+        assert message["content"] == completion["choices"][0]["message"]["content"] != ""
+        assert completion["usage"]["prompt_tokens_details"]["image_tokens"] == 3 * 16
+    other = json.loads(json.dumps(first).replace(data_url(red), data_url(blue)))
+    answer = complete(image_reader, other)["choices"][0]["message"]["content"]
+    assert answer != messages[1]["content"]
