@@ -185,6 +185,8 @@ VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig | None]] = MappingPro
 )
 
 
+# Those of which MLC's format has the tower.
+_MLC_VISION = ("llava",)
 _CONTENTS = "a model's directory has one of them, a tokenizer and safetensors or MLC weights"
 
 
@@ -233,7 +235,8 @@ def describe_model(files: ConfigFiles) -> ModelDescription:
         quantization = fields.string("quantization")
         inner = fields.flattened("model_config")
         config = _parse(fields, inner)
-        return ModelDescription(_for_task(config, inner, files), path, quantization)
+        vision = _parse_vision(inner) if inner.string("model_type") in _MLC_VISION else None
+        return ModelDescription(_for_task(config, inner, files), path, quantization, vision)
 
     path = files.path("config.json")
     if (values := files.object(path.name)) is None:

@@ -17,6 +17,7 @@ from aiomlc.compiler.parameters import pack_parameters
 from aiomlc.compiler.quantization import quantization_named
 from aiomlc.devices import parse_device
 from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.models import vision_parameters
 from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.native.library import load_native
 from aiomlc.runtime.native.platform import physical_cores
@@ -116,7 +117,7 @@ async def convert_weights(  # noqa: PLR0913 - as MLC LLM's `convert_weight`.
     checkpoint = None if source == "auto" else await fetch_source(source, report)
     await to_thread.run_sync(load_native)
     model = await to_thread.run_sync(read_source_model, directory, checkpoint, model_type)
-    require_model_type(mlc_format, model.config.model_type)
+    require_model_type(mlc_format, model.model_type)
     require_quantization(model.source, mlc_format)
     adapter = None if lora_adapter is None else Path(lora_adapter)
     importance: Importance | None = {} if search else None
@@ -171,7 +172,11 @@ def _plan(
 ) -> WritePlan:
     # Checks the names, shapes and dtypes of all tensors.
     make_plan(pack_parameters(model.parameters, quantization_named("q0f32")), model.source)
-    tensors = output_tensors(model.parameters, model.config, model.source, mlc_format)
+    if model.vision is not None:
+        tower = vision_parameters(model.vision)
+        plain = pack_parameters(tower, quantization_named("q0f32"))
+        make_plan(plain, model.source.of_tower(tower))
+    tensors = output_tensors(model.parameters, model.config, model.source, mlc_format, model.vision)
     adapter = None if adapter_path is None else read_lora(adapter_path, model.source)
     if adapter is not None:
         used = frozenset(rows.tensor.name for tensor in tensors for rows in tensor.rows)

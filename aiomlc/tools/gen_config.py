@@ -23,7 +23,7 @@ from aiomlc.runtime.templates.registry import get_conversation_template
 from aiomlc.tools.mlc_format import format_named
 from aiomlc.tools.model_config import SizeOverrides, mlc_model_config, mlc_sizes
 from aiomlc.tools.output_files import check_conflicts, staged_output, write_error
-from aiomlc.tools.source_model import fetch_source, read_hugging_face_config
+from aiomlc.tools.source_model import fetch_source, read_hugging_face_config, read_tower
 from aiomlc.tools.tokenizer_info import tokenizer_info
 from aiomlc.validation import json_values
 from aiomlc.validation.arguments import check_flag, check_path
@@ -50,6 +50,8 @@ _OTHER_FILES: Final = (
     "chat_template.jinja",
     "chat_template.json",
     "additional_chat_templates/tool_use.jinja",
+    "preprocessor_config.json",
+    "processor_config.json",
     "modules.json",
     "1_Pooling/config.json",
     "sentence_bert_config.json",
@@ -179,12 +181,13 @@ class _Generator:
         fields = read_object(self._directory / "config.json")
         sizes = mlc_sizes(config, self._overrides)
         batch = self._overrides.max_batch_size
+        tower = read_tower(self._directory, config)
         tokenizer = _read_tokenizer(self._directory)
         return {
             "version": "0.1.0",
-            "model_type": config.model_type,
+            "model_type": config.model_type if tower is None else tower.model_type,
             "quantization": self._quantization,
-            "model_config": mlc_model_config(fields, config, sizes, batch),
+            "model_config": mlc_model_config(fields, config, sizes, batch, tower),
             "vocab_size": config.vocab_size,
             **sizes,
             "active_vocab_size": _active_vocabulary(tokenizer, config.vocab_size),

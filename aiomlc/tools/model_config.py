@@ -6,9 +6,10 @@ __all__ = ("ConvertibleConfig", "SizeOverrides", "mlc_model_config", "mlc_sizes"
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
-from aiomlc.models import DecoderConfig, EncoderConfig
+from aiomlc.models import DecoderConfig, EncoderConfig, MlpConfig, VisionConfig
 
 _MAX_PREFILL_CHUNK: Final = 8192
 # Fields of transformers that describe the file, and not the model.
@@ -44,6 +45,9 @@ _OWN_ROPE_FIELD: Final = (
     "qwen3_moe",
     "stablelm",
     "starcoder2",
+)
+_ARCHITECTURES: Final = MappingProxyType(
+    {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}
 )
 # Those for which MLC LLM reads the blocks of FP8 checkpoints.
 _FP8_BLOCKS: Final = ("qwen3", "qwen3_moe")
@@ -103,18 +107,23 @@ def mlc_model_config(
     config: ConvertibleConfig,
     sizes: Mapping[str, int],
     max_batch_size: int,
+    tower: VisionConfig | None = None,
 ) -> dict[str, Any]:
     """Return the fields that MLC LLM's converter writes, and all others of `config.json`.
 
     MLC LLM ignores the others; they are kept because it does not know every variant of the models.
 
     Args:
-        config: What `fields` describes.
+        config: What `fields` describes, or their decoder.
+        tower: The tower of LLaVA.
     """
     outer = {**sizes, "max_batch_size": max_batch_size}
     kept = {name: value for name, value in fields.items() if name not in _OMITTED}
     if isinstance(config, EncoderConfig):
         return {**kept, "head_dim": config.hidden_size // config.num_attention_heads, **outer}
+
+    if tower is not None:
+        return {**kept, **_llava_fields(kept["text_config"], config, sizes), **outer}
 
     if config.model_type not in _NESTED:
         return {**kept, **_decoder_fields(fields, config), **outer}
@@ -126,6 +135,30 @@ def mlc_model_config(
         "vocab_size": config.vocab_size,
         "is_text_model": config.model_type == "gemma3_text",
         **outer,
+    }
+
+
+def _llava_fields(
+    inner: Mapping[str, Any], config: DecoderConfig, sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the fields of LLaVA, whose decoder has its own also where MLC LLM has no default."""
+    mlp = config.layers[0].feed_forward
+    assert isinstance(mlp, MlpConfig), "decoders of LLaVA are plain"
+    text = {
+        "model_type": config.model_type,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": mlp.intermediate_size,
+        "num_attention_heads": config.attention[0].num_heads,
+        "num_hidden_layers": config.num_hidden_layers,
+        "rms_norm_eps": config.norm_eps,
+        **{name: value for name, value in inner.items() if name not in _OMITTED},
+        **_decoder_fields(inner, config),
+        **sizes,
+    }
+    return {
+        "text_config": text,
+        "text_architecture": _ARCHITECTURES[config.model_type],
+        "vocab_size": config.vocab_size,
     }
 
 

@@ -6,28 +6,41 @@ __all__ = ("output_tensors",)
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from aiomlc.errors import BadRequestError
-from aiomlc.models import ModelConfig, Parameter
+from aiomlc.models import ModelConfig, Parameter, VisionConfig, vision_parameters
 from aiomlc.models.parameters.parameter import source_runs
 from aiomlc.tools.kept_tensors import kept_tensors
 from aiomlc.tools.mlc_format import MLCFormat, ModelDtype
 from aiomlc.tools.output_tensor import OutputTensor, Rows, Storage
 from aiomlc.weights.formats.safetensors import INDEX_NAME
 from aiomlc.weights.formats.source import Source, SourceTensor, read_index
+from aiomlc.weights.storage.stored_matrix import FLOAT_TYPES
 
 # Biases that MLC LLM keeps in float32 in every quantization, by model type.
 _FLOAT32_BIASES = {"gpt_neox": (".mlp.dense_h_to_4h.bias", ".mlp.dense_4h_to_h.bias")}
 _HEADS = ("lm_head",)
+# Beginnings of the names of LLaVA's tensors.
+_LANGUAGE = "language_model."
+_TOWER, _MLC_TOWER = "vision_tower.", "vision_tower.vision_model."
+_PROJECTOR = "multi_modal_projector."
 _EMBEDDINGS = ("model.embed_tokens", "embeddings.")
 
 
 def output_tensors(
-    parameters: Sequence[Parameter], config: ModelConfig, source: Source, mlc_format: MLCFormat
+    parameters: Sequence[Parameter],
+    config: ModelConfig,
+    source: Source,
+    mlc_format: MLCFormat,
+    vision: VisionConfig | None = None,
 ) -> list[OutputTensor]:
     """Return the tensors to write, in the order in which MLC LLM's converter writes them.
 
     That is the order in which the checkpoint lists the first tensor of each.
+
+    Args:
+        vision: The tower of LLaVA, whose tensors are written, too.
 
     Raises:
         BadRequestError: If the format does not support the model.
@@ -37,6 +50,9 @@ def output_tensors(
         for parameter in parameters
         for tensor in _tensors(parameter, config, source, mlc_format)
     ]
+    if vision is not None:
+        tensors = [replace(tensor, name=f"{_LANGUAGE}{tensor.name}") for tensor in tensors]
+        tensors += _tower_tensors(vision, config, source, mlc_format)
     order = {name: position for position, name in enumerate(_listed_names(source))}
     return sorted(tensors, key=lambda tensor: min(order[rows.tensor.name] for rows in tensor.rows))
 
@@ -44,12 +60,29 @@ def output_tensors(
 def _listed_names(source: Source) -> list[str]:
     """Return the names of the tensors in the order of the index, file by file."""
     if source.index.name != INDEX_NAME:
-        return list(source.tensors)
+        return [tensor.name for tensor in source.tensors.values()]
 
     names: dict[str, list[str]] = {}
     for name, file in read_index(source.index)["weight_map"].items():
         names.setdefault(file, []).append(name)
     return [name for group in names.values() for name in group]
+
+
+def _tower_tensors(
+    vision: VisionConfig, config: ModelConfig, source: Source, mlc_format: MLCFormat
+) -> Iterator[OutputTensor]:
+    """Yield the tensors of a tower, with those of its unused layers, and of its projector."""
+    for name, tensor in source.tensors.items():
+        if name.startswith(_TOWER) and tensor.dtype in FLOAT_TYPES:
+            columns = tensor.shape[-1] if len(tensor.shape) > 1 else 1
+            rows = Rows(tensor, 0, math.prod(tensor.shape) // columns)
+            own = name.replace(_TOWER, _MLC_TOWER, 1)
+            yield OutputTensor(own, tensor.shape, (rows,), mlc_format.dtype)
+    for parameter in vision_parameters(vision):
+        (name, *_) = parameter.sources
+        if name.startswith(_PROJECTOR):
+            own = name if parameter.kind == "vector" else name.removesuffix(".weight")
+            yield _tensor(parameter, own, [source.tensors[name]], config, mlc_format)
 
 
 def _tensors(

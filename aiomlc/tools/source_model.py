@@ -7,6 +7,7 @@ __all__ = (
     "fetch_source",
     "read_hugging_face_config",
     "read_source_model",
+    "read_tower",
     "require_quantization",
 )
 
@@ -26,6 +27,8 @@ from aiomlc.models import (
     EncoderConfig,
     EncoderNames,
     Parameter,
+    VisionConfig,
+    describe_model,
     model_parameters,
     supported_type,
     with_own_head,
@@ -56,7 +59,6 @@ _UNSUPPORTED = (
     "gpt_oss",
     "idefics3",
     "internvl",
-    "llava",
     "llava_next",
     "mistral3",
     "nemotron",
@@ -64,6 +66,8 @@ _UNSUPPORTED = (
     "smolvlm",
     "xlm-roberta",
 )
+_LAYER: Final = "vision_feature_layer"
+_LLAVA_DECODERS: Final = ("llama", "mistral")
 # Model types whose output head is stored even if it equals the embedding.
 _ALWAYS_WITH_HEAD = ("starcoder2",)
 _AWQ_GROUP: Final = 128
@@ -82,6 +86,12 @@ class SourceModel:
     config: ConvertibleConfig
     parameters: Sequence[Parameter]
     source: Source
+    vision: VisionConfig | None = None  #: The tower of LLaVA.
+
+    @property
+    def model_type(self) -> str:
+        """The type of the whole model."""
+        return self.config.model_type if self.vision is None else self.vision.model_type
 
 
 async def fetch_source(
@@ -134,7 +144,43 @@ def read_source_model(directory: Path, checkpoint: Path | None, model_type: str)
                 param="source",
             )
 
-        return SourceModel(config, _parameters(config), source)
+        vision = read_tower(directory, config)
+        if vision is not None:
+            source = source.renamed(vision.renamed)
+        return SourceModel(config, _parameters(config), source, vision)
+
+
+def read_tower(directory: Path, config: ConvertibleConfig) -> VisionConfig | None:
+    """Return the tower of a model whose tower MLC's format has: LLaVA with CLIP.
+
+    Args:
+        config: The config of the decoder.
+
+    Raises:
+        ModelLoadError: If `config.json` is invalid.
+        BadRequestError: If MLC LLM has no such tower.
+    """
+    files = ConfigFiles(directory)
+    values = files.object("config.json") or {}
+    if values.get("model_type") != "llava":
+        return None
+
+    vision = describe_model(files).vision
+    is_known = config.model_type in _LLAVA_DECODERS and values.get(_LAYER, -2) == -2
+    if vision is None or not is_known or not _is_mlc_tower(vision):
+        raise BadRequestError(
+            f"{directory}: MLC's format has LLaVA with a tower of CLIP, without its last layer and "
+            f"its class token, and a decoder of type {' or '.join(_LLAVA_DECODERS)}; open the "
+            "Hugging Face directory instead",
+            param="model_type",
+        )
+
+    return vision
+
+
+def _is_mlc_tower(vision: VisionConfig) -> bool:
+    is_clip = vision.has_class_token and vision.pre_norm and vision.activation == "quick_gelu"
+    return is_clip and vision.drops_class_token
 
 
 def require_quantization(source: Source, mlc_format: MLCFormat) -> None:

@@ -102,14 +102,7 @@ class ModelFacts:
         if (vision := self.description.vision) is not None:
             source = source.renamed(vision.renamed)
         if isinstance(self.config, VisionConfig):
-            # A matrix of pixels has an axis for each of channels, rows and columns.
-            columns = {
-                name: parameter.shape[1]
-                for parameter in self.parameters
-                if parameter.kind == "matrix"
-                for name in parameter.sources
-            }
-            source = source.with_matrices(columns)
+            source = source.of_tower(self.parameters)
         return source
 
     @cached_property
@@ -121,6 +114,7 @@ class ModelFacts:
             lambda: self.source,
             requested=self._requested,
             default=_DEFAULTS[self.config.kind],
+            is_mixed=self._tower is not None,
         )
 
     @cached_property

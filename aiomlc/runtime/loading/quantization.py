@@ -21,6 +21,7 @@ from aiomlc.validation.model_files import load_errors
 from aiomlc.weights.formats.source import Source
 from aiomlc.weights.storage.layouts import source_layouts
 
+_GROUPED = ("q4f16_1",)
 # What a GGUF file with one dense format is.
 _UNIFORM = {"f32": "q0f32", "f16": "q0f16", "bf16": "q0bf16"}
 
@@ -32,6 +33,7 @@ def find_quantization(
     *,
     requested: str | None,
     default: str,
+    is_mixed: bool = False,
 ) -> Quantization:
     """Return the formats of all matrices.
 
@@ -43,6 +45,7 @@ def find_quantization(
             library is compiled without weights.
         requested: The name of a quantization; None for the one of the files, or `default`.
         default: The quantization of weights that are floats.
+        is_mixed: Whether some matrices may be floats in a quantization that has them in groups.
 
     Raises:
         BadRequestError: If the weight files have another quantization than the requested one.
@@ -54,7 +57,7 @@ def find_quantization(
         if name is None:
             return quantization_named(requested or default)
 
-        if name in QUANTIZATIONS:
+        if name in QUANTIZATIONS and not (is_mixed and name in _GROUPED):
             _require_same(files, name, requested)
             return quantization_named(name)
 

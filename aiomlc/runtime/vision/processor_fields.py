@@ -35,6 +35,8 @@ class ProcessorFields:
         values: Mapping[str, Any] | None = nested if isinstance(nested, dict) else None
         name = _OLD if values is None else _NEW
         values = files.object(_OLD) if values is None else values
+        if values is None and files.object("mlc-chat-config.json") is not None:
+            values = {}  # MLC LLM reads images in one way.
         if values is None:
             raise ModelLoadError(
                 f"{files.model} has no {_OLD}, which says how its vision tower reads images: "

@@ -67,13 +67,14 @@ def _llava(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
     if config.rope_theta:
         return _pixtral(files, config)
 
+    side = 224 if files.object("mlc-chat-config.json") is None else config.image_size
     fields = ProcessorFields(
         files,
         image_mean=_CLIP_MEAN,
         image_std=_CLIP_STD,
         resample=_BICUBIC,
-        size={"shortest_edge": 224},
-        crop_size={"height": 224, "width": 224},
+        size={"shortest_edge": side},
+        crop_size={"height": side, "width": side},
     )
     shortest_edge = fields.edge("size", "shortest_edge")
     name = "crop_size" if shortest_edge else "size"

@@ -16,7 +16,7 @@ __all__ = (
 )
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeGuard
@@ -26,6 +26,7 @@ import orjson
 from aiomlc.cache.files import Stamp
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.models.config.quantization import StoredQuantization
+from aiomlc.models.parameters.parameter import Parameter
 from aiomlc.validation.model_files import read_bytes
 from aiomlc.validation.model_formats import describe_unsupported
 
@@ -94,19 +95,25 @@ class Source:
             name_in_file=name_in_file,
         )
 
-    def with_matrices(self, columns: Mapping[str, int]) -> Source:
-        """Return the source with two axes in place of those that tensors of a matrix have.
+    def of_tower(self, parameters: Iterable[Parameter]) -> Source:
+        """Return the source as that of a tower's parameters, whose matrices have two axes.
 
-        Args:
-            columns: The columns of matrices by name. Each covers all axes but those that make rows.
+        Those of pixels have an axis for each of channels, rows and columns. The names of tensors
+        are those of Hugging Face in MLC's format, too.
         """
         tensors = dict(self.tensors)
-        for name, size in columns.items():
+        columns = [
+            (name, parameter.shape[1])
+            for parameter in parameters
+            if parameter.kind == "matrix"
+            for name in parameter.sources
+        ]
+        for name, size in columns:
             if (tensor := tensors.get(name)) is not None and len(tensor.shape) != 2:
                 rows, rest = divmod(math.prod(tensor.shape), size)
                 if not rest:
                     tensors[name] = replace(tensor, shape=(rows, size))
-        return replace(self, tensors=tensors)
+        return replace(self, tensors=tensors, is_mlc=False)
 
 
 def is_size(value: object) -> TypeGuard[int]:

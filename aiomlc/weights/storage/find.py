@@ -122,6 +122,9 @@ def _find_hugging_face(
 
     module = name.removesuffix(".weight")
     columns = parameter.shape[1]
+    if _has_groups(tensors, module):  # Of a projector in MLC's format.
+        return find_mlc_groups(tensors, module, columns, None)
+
     if _has_packed(tensors, module, "qweight", "scales"):
         find = find_gptq if tensors.quantization.method == "gptq" else find_awq
         return find(tensors, module, columns)

@@ -257,7 +257,7 @@ async def test_an_infinite_weight_in_fp8_names_its_tensor(
         ({"quantization": "q0f16", "search": True}, "search needs a quantization with scales"),
         ({"quantization": "e4m3_e4m3_f16", "search": True}, "search needs a quantization with"),
         ({"model_type": "cohere"}, "'cohere' cannot be converted"),
-        ({"model_type": "llava"}, "'llava' cannot be converted"),
+        ({"model_type": "llava_next"}, "'llava_next' cannot be converted"),
         (
             {"quantization": "e5m2_e5m2_f16", "model_type": "mistral"},
             "e5m2_e5m2_f16 supports the model types llama, mixtral, olmo2, .* got 'mistral'",
