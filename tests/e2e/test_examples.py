@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import json
+import re
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from aiomlc import MLCEngine
+from examples.invoice import Invoice, Line
 from tests.e2e.programs import ROOT, run_program, wrong_sums
 from tests.model import tiny_encoders
 from tests.model.tiny_encoder import write_encoder
+from tests.model.tiny_vision import write_vision_model
+from tests.unit.runtime.images.pictures import gradient
 
-NEED_ARGUMENTS = {"rag", "search"}
+NEED_ARGUMENTS = {"describe", "invoice", "rag", "search"}
 NEED_RAY = {"ray_app"}  # Run by `tests/ray`.
 EXAMPLES = sorted(
     path
@@ -110,6 +117,59 @@ def test_search_ranks_the_candidates_that_are_most_similar(tmp_path: Path) -> No
     files = {text: "cats.md" if text in texts[:2] else "more.txt" for text in texts}
     lines = [f"{score:.3f} {files[text]}: {text}" for score, text in best]
     assert result.stdout.splitlines() == lines
+
+
+@pytest.fixture
+def image_reader(tmp_path: Path) -> Path:
+    """Return a tiny random model that reads images, with a context for a long answer."""
+    pytest.importorskip("PIL", reason="requires Pillow, of the extra vision")
+    directory = write_vision_model(tmp_path / "reader", "smolvlm")
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    config["text_config"]["max_position_embeddings"] = 8192
+    path.write_text(json.dumps(config))
+    return directory
+
+
+def test_a_picture_is_described(image_reader: Path, tmp_path: Path) -> None:
+    pictures = []
+    for seed in range(2):
+        pictures.append(tmp_path / f"{seed}.png")
+        gradient(60, 40 + 20 * seed).save(pictures[-1])
+
+    program = ["examples/describe.py", str(image_reader)]
+    results = [run_program([*program, str(each), "--max-tokens", "9"]) for each in pictures]
+
+    for result in results:
+        assert (result.returncode, result.stderr) == (0, "")
+        assert re.search(r"[1-9]\d* tokens of the picture", result.stdout)
+    assert results[0].stdout != results[1].stdout
+
+
+def test_the_picture_of_an_invoice_becomes_a_value(image_reader: Path, tmp_path: Path) -> None:
+    """A random model writes anything, but an invoice."""
+    picture = tmp_path / "invoice.jpeg"
+    gradient(120, 160).save(picture)
+
+    result = run_program(["examples/invoice.py", str(image_reader), str(picture)])
+
+    assert (result.returncode, result.stderr) == (0, "")
+    text, brace, check = result.stdout.rpartition("}\n")
+    invoice = Invoice.model_validate_json(text + brace)
+    assert bool(check) == (invoice.difference != 0)
+
+
+def test_the_sum_of_an_invoice_is_checked() -> None:
+    lines = [Line(description=text, quantity=1, amount="1.10") for text in "ab"]
+
+    def invoice(total: str) -> Invoice:
+        issued = date(2026, 1, 2)
+        return Invoice(
+            number="1", issued=issued, seller="c", currency="EUR", lines=lines, total=total
+        )
+
+    assert invoice("2.20").difference == 0
+    assert invoice("2.00").difference == Decimal("-0.20")
 
 
 def test_search_says_that_a_folder_has_no_text(tmp_path: Path) -> None:
