@@ -8,14 +8,22 @@ calls its function, as the tests expect of trained ones.
 
 from __future__ import annotations
 
-__all__ = ("write_models",)
+__all__ = (
+    "convert",
+    "decoder_config",
+    "read_vocabulary",
+    "table_weights",
+    "words",
+    "write_models",
+)
 
 import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import numpy as np
@@ -92,19 +100,21 @@ async def write_models(directory: Path, vocabularies: Path) -> None:
         await _write_encoder(directory)
 
 
-async def _write(directory: Path, model: _Model, vocabularies: Path) -> None:
-    gguf = read_gguf(vocabularies / f"ggml-vocab-{model.vocabulary}.gguf")
-    tokenizer = Tokenizer.from_str(read_tokenizer_json(gguf))
-    source = directory / "sources" / model.name
-    source.mkdir(parents=True, exist_ok=True)
-    size = tokenizer.get_vocab_size()
-    config = {
+def read_vocabulary(vocabularies: Path, name: str) -> Tokenizer:
+    """Return the tokenizer of one of llama.cpp's vocabularies."""
+    gguf = read_gguf(vocabularies / f"ggml-vocab-{name}.gguf")
+    return Tokenizer.from_str(read_tokenizer_json(gguf))
+
+
+def decoder_config(size: int, num_layers: int) -> dict[str, Any]:
+    """Return the config of a decoder with a vocabulary of `size` tokens."""
+    return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
         "vocab_size": size,
         "hidden_size": _HIDDEN,
         "intermediate_size": _INTERMEDIATE,
-        "num_hidden_layers": model.num_layers,
+        "num_hidden_layers": num_layers,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 8192,
@@ -113,17 +123,25 @@ async def _write(directory: Path, model: _Model, vocabularies: Path) -> None:
         "hidden_act": "silu",
         "tie_word_embeddings": False,
     }
-    (source / "config.json").write_text(json.dumps(config))
+
+
+async def _write(directory: Path, model: _Model, vocabularies: Path) -> None:
+    tokenizer = read_vocabulary(vocabularies, model.vocabulary)
+    source = directory / "sources" / model.name
+    source.mkdir(parents=True, exist_ok=True)
+    size = tokenizer.get_vocab_size()
+    (source / "config.json").write_text(json.dumps(decoder_config(size, model.num_layers)))
     tokenizer.save(str(source / "tokenizer.json"))
     (source / "tokenizer_config.json").write_text("{}")
-    table = {"words": _words, "json": _json, "call": _call}[model.make_table](tokenizer)
-    write_safetensors(source / "model.safetensors", _weights(table, size, model.num_layers))
-    await _convert(directory, model.name, model.quantization, model.conv_template)
+    table = {"words": words, "json": _json, "call": _call}[model.make_table](tokenizer)
+    write_safetensors(source / "model.safetensors", table_weights(table, size, model.num_layers))
+    await convert(directory, model.name, model.quantization, model.conv_template)
     if model.has_library:
         await compile_model(directory / model.name, directory / model.name / "lib.so")
 
 
-async def _convert(directory: Path, name: str, quantization: str, conv_template: str) -> None:
+async def convert(directory: Path, name: str, quantization: str, conv_template: str) -> None:
+    """Write a model whose source has been written in MLC's format."""
     source = directory / "sources" / name
     await gen_config(
         source, directory / name, quantization=quantization, conv_template=conv_template
@@ -131,7 +149,7 @@ async def _convert(directory: Path, name: str, quantization: str, conv_template:
     await convert_weights(source, directory / name, quantization=quantization)
 
 
-def _weights(table: Table, size: int, num_layers: int) -> Weights:
+def table_weights(table: Table, size: int, num_layers: int) -> Weights:
     """Return weights whose logits are `table`'s: a token is a state, and states are orthogonal."""
     successors = list(itertools.chain.from_iterable(map(itertools.pairwise, table.chains)))
     states = {token: state for state, (token, _) in enumerate(successors, 2)}
@@ -187,12 +205,12 @@ def _layer_weight(
     return value.astype(np.float32)
 
 
-def _words(tokenizer: Tokenizer) -> Table:
+def words(tokenizer: Tokenizer) -> Table:
     """A raw text goes on with words in a circle; a chat is other words and ends."""
-    words = [_id_of(tokenizer, f"▁{word}") for word in _WORDS.split()]
-    circle, chat = words[:12], words[12:]
+    tokens = [_id_of(tokenizer, f"▁{word}") for word in _WORDS.split()]
+    circle, chat = tokens[:12], tokens[12:]
     end = _id_of(tokenizer, "</s>")
-    begins = [_id_of(tokenizer, "]"), _id_of(tokenizer, "<0x0A>")]
+    begins = [_id_of(tokenizer, text) for text in ("]", ":", "<0x0A>")]
     return Table(
         chains=[[*circle, circle[0]], [*chat, end], *([begin, chat[0]] for begin in begins)],
         otherwise=circle[0],
@@ -255,14 +273,15 @@ async def _write_encoder(directory: Path) -> None:
     tokenizer.save(str(source / "tokenizer.json"))
     random = np.random.default_rng(2)
     weights: Weights = {}
-    for parameter in encoder_parameters(parse(Fields(config, source / "config.json"))):
+    encoder = replace(parse(Fields(config, source / "config.json")), hf_prefix="")
+    for parameter in encoder_parameters(encoder):
         rows = parameter.shape[0] // len(parameter.sources)
         for name in parameter.sources:
             weights[name] = _encoder_weight(name, (rows, *parameter.shape[1:]), random)
     silent = [_id_of(tokenizer, word) for word in _SILENT.split()]
     weights["embeddings.word_embeddings.weight"][silent] = 0.0
     write_safetensors(source / "model.safetensors", weights)
-    await _convert(directory, "encoder", "q0f32", "LM")
+    await convert(directory, "encoder", "q0f32", "LM")
     await compile_model(directory / "encoder", directory / "encoder" / "lib.so")
 
 

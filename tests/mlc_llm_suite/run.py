@@ -4,7 +4,8 @@
 
 The arguments are folders of checkouts of https://github.com/mlc-ai/mlc-llm and
 https://github.com/ggml-org/llama.cpp; the second has the vocabularies. The tests of the server use
-the ports 8000 and 8321. It fails if a function fails that `known.py` does not name, or the reverse.
+the ports 8000, 8001 and 8321. It fails if a function fails that `known.py` does not name, or the
+reverse. The host of their picture is on this machine, which needs openssl.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from xml.etree import ElementTree
 
 import anyio
 
+from tests.mlc_llm_suite.image_host import image_host
+from tests.mlc_llm_suite.image_reader import write_image_reader
 from tests.mlc_llm_suite.known import FAILING, NOT_APPLICABLE, SUITES
 from tests.mlc_llm_suite.models import write_models
 
@@ -47,22 +50,29 @@ def _main() -> int:
         tests = work / "tests" / "python"
         shutil.copytree(options.tests, tests)
         (work / "models").mkdir()
-        anyio.run(write_models, work / "models", options.vocabularies)
+        for write in (write_models, write_image_reader):
+            anyio.run(write, work / "models", options.vocabularies)
+        (tests / "dist").symlink_to(work / "models" / "dist")
         is_whole = True
-        for suite in options.suite or SUITES:
-            is_whole &= _report(suite, tests, _outcomes(suite, tests, work / "models"))
+        with image_host(work) as host:
+            for suite in options.suite or SUITES:
+                outcomes = _outcomes(suite, tests, work / "models", host)
+                is_whole &= _report(suite, tests, outcomes)
 
     return 0 if is_whole else 1
 
 
-def _outcomes(suite: str, tests: Path, models: Path) -> Mapping[str, list[str | None]]:
+def _outcomes(
+    suite: str, tests: Path, models: Path, host: Mapping[str, str]
+) -> Mapping[str, list[str | None]]:
     """Return the problems of the cases of each function that ran; None is a case that passed."""
     served, files = SUITES[suite]
     report = models.parent / "report.xml"
     library = str(models / "encoder" / "lib.so")
     environment = {
         **os.environ,
-        "PYTHONPATH": str(_DROP_IN),
+        **host,
+        "PYTHONPATH": os.pathsep.join([str(_DROP_IN), host["PYTHONPATH"]]),
         "AIOMLC_HOME": str(models.parent / "home"),
         "MLC_LLM_TEST_MODEL_PATH": str(models),
         "MLC_SERVE_EMBEDDING_MODEL_LIB": library,

@@ -8,8 +8,10 @@ from typing import Any
 
 import aiomlc
 
+# Any host with public addresses may be asked for images, as in MLC LLM.
+_DEFAULTS = {"allowed_media_domains": ("*",)}
 _FIELDS: list[Any] = [
-    (field.name, Any, dataclasses.field(default=field.default))
+    (field.name, Any, dataclasses.field(default=_DEFAULTS.get(field.name, field.default)))
     for field in dataclasses.fields(aiomlc.EngineConfig)
 ]
 
