@@ -11,6 +11,7 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, final
 
+from anyio import to_thread
 from anyio.lowlevel import RunVar
 from pydantic import Field
 
@@ -23,6 +24,7 @@ from aiomlc.sources.cached_models import CachedModel, models_within
 with framework("llm", "llm"):
     import llm
     from llm.parts import (
+        AttachmentPart,
         Message,
         Part,
         ReasoningPart,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from aiomlc.api.protocol.chat import ChatCompletionChunk
 
 _PREFIX = "aiomlc/"
+_IMAGES = frozenset(f"image/{kind}" for kind in ("bmp", "gif", "jpeg", "png", "tiff", "webp"))
 
 
 class LLMOptions(llm.Options):
@@ -61,6 +64,7 @@ class LLMModel(llm.Model):
     can_stream: bool = True
     supports_schema: bool = True
     supports_tools: bool = True
+    attachment_types: frozenset[str] = _IMAGES  # The engine refuses those its model cannot read.
     Options: type[LLMOptions] = LLMOptions  # type: ignore[assignment] # llm declares a class.
 
     def __init__(self, name: str | None = None) -> None:
@@ -107,6 +111,7 @@ class AsyncLLMModel(llm.AsyncModel):
     can_stream: bool = True
     supports_schema: bool = True
     supports_tools: bool = True
+    attachment_types: frozenset[str] = _IMAGES  # The engine refuses those its model cannot read.
     Options: type[LLMOptions] = LLMOptions  # type: ignore[assignment] # llm declares a class.
 
     def __init__(self, name: str | None = None) -> None:
@@ -143,7 +148,8 @@ class AsyncLLMModel(llm.AsyncModel):
             AiomlcError: As `engine.chat.completions.create`.
         """
         answer = _Answer(response)
-        chunks = await self.engine.chat.completions.create(**_request_fields(prompt))
+        fields = await to_thread.run_sync(_request_fields, prompt)
+        chunks = await self.engine.chat.completions.create(**fields)
         try:
             async for chunk in chunks:
                 for event in answer.read(chunk):
@@ -247,7 +253,7 @@ class _Answer:
 
 
 def _request_fields(prompt: llm.Prompt) -> dict[str, Any]:
-    """Return the fields of a streamed request."""
+    """Return the fields of a streamed request. Blocks: attachments are read."""
     fields: dict[str, Any] = prompt.options.model_dump(exclude_none=True)
     fields["messages"] = list(_to_messages(prompt.messages))
     fields["stream"] = True
@@ -297,16 +303,16 @@ def _to_messages(messages: list[Message]) -> Iterator[dict[str, Any]]:
 
 def _to_fields(role: str, parts: list[Part]) -> dict[str, Any]:
     for part in parts:
-        if not isinstance(part, (TextPart, ReasoningPart, ToolCallPart)):
+        if not isinstance(part, (TextPart, ReasoningPart, ToolCallPart, AttachmentPart)):
             raise BadRequestError(
-                f"messages: a {type(part).__name__} is not supported; only text is",
+                f"messages: a {type(part).__name__} is not supported; only text and images are",
                 param="messages",
             )
 
-    fields: dict[str, Any] = {
-        "role": role,
-        "content": "".join(part.text for part in parts if isinstance(part, TextPart)),
-    }
+    text = "".join(part.text for part in parts if isinstance(part, TextPart))
+    images = [_to_image(part) for part in parts if isinstance(part, AttachmentPart)]
+    content = [*images, {"type": "text", "text": text}] if images else text
+    fields: dict[str, Any] = {"role": role, "content": content}
     if reasoning := "".join(part.text for part in parts if isinstance(part, ReasoningPart)):
         fields["reasoning_content"] = reasoning
 
@@ -314,6 +320,16 @@ def _to_fields(role: str, parts: list[Part]) -> dict[str, Any]:
         fields["tool_calls"] = calls
 
     return fields
+
+
+def _to_image(part: AttachmentPart) -> dict[str, Any]:
+    """Return the part of a message for an attachment, whose file or URL is read."""
+    attachment = part.attachment
+    data = None if attachment is None else attachment.content_bytes()
+    if not data:
+        raise BadRequestError("messages: an attachment is empty", param="messages")
+
+    return {"type": "image_url", "image_url": {"url": data}}
 
 
 def _to_call(part: ToolCallPart) -> dict[str, Any]:

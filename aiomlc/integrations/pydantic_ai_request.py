@@ -12,9 +12,11 @@ from aiomlc.integrations.frameworks import framework
 
 with framework("pydantic_ai", "pydantic-ai"):
     from pydantic_ai.messages import (
+        BinaryContent,
         CachePoint,
         CompactionPart,
         FilePart,
+        ImageUrl,
         ModelMessage,
         ModelRequest,
         ModelResponse,
@@ -65,7 +67,7 @@ def request_fields(
         parameters: The tools and the output, from `Model.prepare_request`.
 
     Raises:
-        BadRequestError: If a message has a part that is not supported, such as an image.
+        BadRequestError: If a message has a part that is not supported, such as a sound.
     """
     given: dict[str, Any] = {**settings}
     names = {**{name: name for name in _SAME_NAMES}, **_OTHER_NAMES}
@@ -170,13 +172,13 @@ def _request_messages(message: ModelRequest) -> Iterator[dict[str, Any]]:
         if isinstance(part, SystemPromptPart):
             yield {"role": "system", "content": part.content}
         elif isinstance(part, UserPromptPart):
-            yield {"role": "user", "content": _user_text(part.content)}
+            yield {"role": "user", "content": _content(part.content)}
         elif isinstance(part, ToolReturnPart):
             text, files = part.model_response_str_and_user_content()
             yield {
                 "role": "tool",
                 "tool_call_id": part.tool_call_id,
-                "content": text + _user_text(files),
+                "content": _content([text, *files]) if files else text,
             }
         else:
             raise _unsupported(part, _PREPARE)
@@ -209,20 +211,31 @@ def _to_call(part: ToolCallPart) -> dict[str, Any]:
     return {"type": "function", "id": part.tool_call_id, "function": function}
 
 
-def _user_text(content: str | Sequence[UserContent]) -> str:
+def _content(content: str | Sequence[UserContent]) -> str | list[dict[str, Any]]:
+    """Return a text, or the parts of a message with images."""
     if isinstance(content, str):
         return content
 
-    texts: list[str] = []
-    for item in content:
-        if isinstance(item, str):
-            texts.append(item)
-        elif isinstance(item, TextContent):
-            texts.append(item.content)
-        elif not isinstance(item, CachePoint):  # The prefix cache needs no marks.
-            raise _unsupported(item, "only text is supported")
+    # The prefix cache needs no marks.
+    parts = [_to_part(item) for item in content if not isinstance(item, CachePoint)]
+    if all(part["type"] == "text" for part in parts):
+        return "\n\n".join(part["text"] for part in parts)
 
-    return "\n\n".join(texts)
+    return parts
+
+
+def _to_part(item: UserContent) -> dict[str, Any]:
+    match item:
+        case str():
+            return {"type": "text", "text": item}
+        case TextContent():
+            return {"type": "text", "text": item.content}
+        case ImageUrl():
+            return {"type": "image_url", "image_url": {"url": item.url}}
+        case BinaryContent(is_image=True):
+            return {"type": "image_url", "image_url": {"url": item.data}}
+        case _:
+            raise _unsupported(item, "only texts and images are supported")
 
 
 def _unsupported(part: object, advice: str) -> BadRequestError:

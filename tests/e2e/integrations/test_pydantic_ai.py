@@ -162,12 +162,12 @@ async def test_instructions_and_history_are_one_conversation() -> None:
     assert second.output == expected.choices[0].message.content
 
 
-async def test_an_image_is_refused() -> None:
+async def test_an_image_is_refused_by_a_model_that_reads_none() -> None:
     async with AsyncMLCEngine() as engine:
         image = messages.ImageUrl("https://example.com/a.png")
         request = messages.ModelRequest(parts=[messages.UserPromptPart([image])])
         model, parameters = adapter.AiomlcModel(engine), models.ModelRequestParameters()
-        with pytest.raises(BadRequestError, match="a ImageUrl is not supported; only text is"):
+        with pytest.raises(BadRequestError, match="does not read images"):
             await model.request([request], None, parameters)
 
 
