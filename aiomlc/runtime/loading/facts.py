@@ -28,6 +28,8 @@ from aiomlc.weights.plan import make_plan
 
 # By the kind of model. Encoders and towers are small, and embeddings are compared numerically.
 _DEFAULTS: Final = {"decoder": "q4f16_1", "encoder": "q0f32", "vision": "q0f32"}
+# The quantizations of a decoder that its tower has as well; with another one, it has the default.
+_TOWER_FORMATS: Final = ("q0bf16",)
 
 
 @final
@@ -72,7 +74,8 @@ class ModelFacts:
         if description.vision is None or self._tower is not None:
             return None
 
-        tower = ModelFacts(self.directory, tower=description)
+        own = self._requested if self._requested in _TOWER_FORMATS else None
+        tower = ModelFacts(self.directory, own, tower=description)
         names = {name for parameter in tower.parameters for name in parameter.sources}
         return None if names.isdisjoint(tower.source.tensors) else tower
 

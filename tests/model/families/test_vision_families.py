@@ -23,7 +23,9 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.images.image_data import ImageData
+from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import load_model
 from aiomlc.runtime.vision.tower_model import TowerModel
 from aiomlc.sampling_params import SequenceOptions
@@ -260,3 +262,29 @@ async def test_a_chat_with_images_answers_as_transformers(
     assert logprobs is not None
     rows = [row.max() for row in expected["logprobs3"]]
     assert [entry.logprob for entry in logprobs.content] == pytest.approx(rows, abs=TOLERANCE)
+
+
+async def embedded(directory: Path, quantization: str) -> tuple[NDArray[np.float32], int]:
+    """Return the rows of an image, and the bytes of the packed tower."""
+    facts = ModelFacts(find_model(directory), quantization)
+    assert facts.tower is not None
+    config = EngineConfig(quantization=quantization, num_threads=2)
+    model = await load_model(
+        directory, device="auto", mode="local", engine_config=config, on_progress=None
+    )
+    assert isinstance(model.vision, TowerModel)
+    (image,) = await model.vision.batcher.run([ImageData(IMAGES[0])])
+    return image.rows, sum(parameter.nbytes for parameter in facts.tower.packed)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+async def test_a_tower_in_bf16_stays_close(vision_directory: Directory, name: str) -> None:
+    exact, large = await embedded(vision_directory(name), "q0f32")
+    rounded, small = await embedded(vision_directory(name), "q0bf16")
+    same, _ = await embedded(vision_directory(name), "q4f16_1")
+
+    norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(rounded, axis=1)
+    assert ((exact * rounded).sum(1) / norms).min() > 0.999
+    assert np.abs(exact - rounded).max() < 0.04 * np.abs(exact).max()
+    assert small < 0.65 * large
+    assert (same == exact).all()  # A decoder of fewer bits leaves its tower as it is.
