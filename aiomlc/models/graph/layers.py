@@ -36,6 +36,7 @@ from tvm.relax.frontend.nn import op
 
 from aiomlc.models.config.activation import Activation
 from aiomlc.models.config.layers import AttentionConfig, GatedDeltaConfig, ShortConvConfig
+from aiomlc.models.graph.expert_product import expert_product
 from aiomlc.models.graph.module import Module
 
 
@@ -67,6 +68,12 @@ class Linear(Module):
         if self.bias is not None:
             y = op.add(y, self.bias)
         return y.astype(self.out_dtype)
+
+    def of_experts(self, x: nn.Tensor, experts: nn.Tensor, count: int) -> nn.Tensor:
+        """Return `expert_product` of the matrices of `count` experts."""
+        return expert_product(
+            x, experts, self.weight, self.bias, count, lambda w, row, column: w[row, column]
+        )
 
 
 class Embedding(Module):

@@ -12,6 +12,7 @@ from tvm.relax.frontend.nn import op
 
 from aiomlc.models.config.activation import ExpertActivation
 from aiomlc.models.config.layers import ExpertsConfig
+from aiomlc.models.graph.expert_product import highest_experts
 from aiomlc.models.graph.layers import Linear, Norm, SiluMul
 from aiomlc.models.graph.module import Module
 
@@ -32,11 +33,7 @@ class Routing(NamedTuple):
 
 
 class MoE(Module):
-    """The weighted sum of the experts that a router chooses for each row.
-
-    This implementation computes all experts for all rows. Experts that were not chosen have the
-    weight 0.
-    """
+    """The weighted sum of the experts that a router chooses for each row."""
 
     def __init__(self, experts: ExpertsConfig) -> None:
         super().__init__()
@@ -67,16 +64,11 @@ class MoE(Module):
             shared: The shared expert's output `[n, hidden]` and its gate's logits `[n, 1]`, if any.
         """
         n, size = x.shape
-        gate, up = op.split(gate_up(x).reshape(n, self.count, 2 * self.inner), 2, axis=-1)
-        gated = op.permute_dims(self._gated(gate, up), [1, 0, 2])
-        transposed = op.permute_dims(down.weight.reshape(self.count, size, self.inner), [0, 2, 1])
-        outputs = op.matmul(gated, transposed)
-        if down.bias is not None:
-            outputs = op.add(outputs, down.bias.reshape(self.count, 1, size))
-        weights = self._weights(routing.logits, routing.selection_bias).reshape(self.count, n, 1)
-        if routing.expert_scales is not None:
-            weights = op.multiply(weights, routing.expert_scales.reshape(self.count, 1, 1))
-        routed = op.sum(op.multiply(outputs, weights), axis=0)
+        experts, weights = self._chosen(routing)
+        gate_up_rows = gate_up.of_experts(x.reshape(n, 1, size), experts, self.count)
+        gate, up = op.split(gate_up_rows, 2, axis=-1)
+        outputs = down.of_experts(self._gated(gate, up), experts, self.count)
+        routed = op.sum(op.multiply(outputs, weights.reshape(n, self.per_token, 1)), axis=1)
         if shared is None:
             return routed
 
@@ -96,22 +88,21 @@ class MoE(Module):
         glu = op.multiply(clamped, op.sigmoid(op.multiply(clamped, _constant(_SWIGLU_ALPHA))))
         return op.multiply(factor, glu)
 
-    def _weights(self, logits: nn.Tensor, selection_bias: nn.Tensor | None) -> nn.Tensor:
-        """Return the experts' weights `[count, n]` for logits `[n, count]`; 0 if not chosen."""
+    def _chosen(self, routing: Routing) -> tuple[nn.Tensor, nn.Tensor]:
+        """Return the experts of each row, int32 `[n, per_token]`, and their weights."""
         is_sigmoid = self.scores == "sigmoid"
-        scores = op.sigmoid(logits) if is_sigmoid else op.softmax(logits)
-        keys = scores if selection_bias is None else op.add(scores, selection_bias)
-        _, indices = op.topk(keys, self.per_token, ret_type="both")
-        one, zero = relax.prim_value(1), relax.prim_value(0)
-        hot = relax.op.one_hot(indices._expr, one, zero, self.count)
-        one_hot = nn.Tensor(_expr=relax.BlockBuilder.current().emit(hot)).astype("float32")
-        weights = op.multiply(op.sum(one_hot, axis=1), scores)
+        scores = op.sigmoid(routing.logits) if is_sigmoid else op.softmax(routing.logits)
+        bias = routing.selection_bias
+        keys = scores if bias is None else op.add(scores, bias)
+        experts, weights = highest_experts(keys, scores, self.per_token)
         if self.normalize:
             total = op.sum(weights, axis=-1, keepdims=True)
             weights = op.divide(weights, op.add(total, _constant(SIGMOID_EPSILON * is_sigmoid)))
         if is_sigmoid:
             weights = op.multiply(weights, _constant(self.scale))
-        return op.permute_dims(weights, [1, 0])
+        if routing.expert_scales is not None:
+            weights = op.multiply(weights, op.take(routing.expert_scales, experts, axis=0))
+        return experts, weights
 
 
 def _constant(value: float) -> nn.Tensor:

@@ -35,6 +35,8 @@ QUESTIONS = ("What is the capital of France?", "12+30=?", "Hello!", "Name a colo
         ("qwen3", "q0f32", "auto"),  # Norms of queries and keys.
         ("stablelm", "q0f32", "auto"),  # LayerNorms, and only some dimensions are rotated.
         ("llama", "q4f16_1", "float32"),
+        ("qwen2_moe", "q0f32", "auto"),
+        ("qwen3_moe", "q4f16_1", "float32"),
     ],
 )
 def test_logits_equal_transformers(
@@ -211,7 +213,6 @@ def test_the_bundled_model_has_the_native_answers(model_cache: Path) -> None:
         ("llama", {"quantization": "q0f16"}, "must be q0f32 or q4f16_1, got q0f16", "quantization"),
         ("llama", {"kv_cache_dtype": "int8"}, "kv_cache_dtype must not be int8", "kv_cache_dtype"),
         ("mistral_window", {}, "sliding windows, .* are not supported", "model"),
-        ("mixtral", {"quantization": "q4f16_1"}, "quantized experts are not supported", "model"),
         (
             "llama",
             {"speculative_mode": "prompt_lookup"},

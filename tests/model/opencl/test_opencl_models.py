@@ -40,6 +40,8 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("opencl")]
         ("phi", "q0f32", "auto"),
         ("gpt_neox", "q0f32", "auto"),
         ("llama", "q4f16_1", "float32"),
+        ("qwen2_moe", "q0f32", "auto"),  # Experts, and one that all tokens share.
+        ("qwen3_moe", "q4f16_1", "float32"),
     ],
 )
 def test_logits_equal_transformers(

@@ -16,6 +16,7 @@ from tvm.support import cc
 from aiomlc.compiler.backends.tvm.cache import tvm_cache_factory
 from aiomlc.compiler.backends.tvm.layers import lower_to_rows
 from aiomlc.compiler.backends.tvm.merge import replace_merge
+from aiomlc.compiler.backends.tvm.schedules import schedule_experts
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.errors import CompileError
@@ -80,6 +81,9 @@ def opencl_graph_compiler(attributes: Mapping[str, int]) -> TvmGraphCompiler:
     Its passes schedule each kernel by dlight's rules for GPUs.
     """
     target = tvm.target.Target({"kind": "opencl", **attributes}, host="llvm")
-    merge = tvm.transform.module_pass(lambda module, _: replace_merge(module), opt_level=0)
-    passes = [merge, relax.get_default_pipeline(target)]
+    passes = [
+        tvm.transform.module_pass(lambda module, _: replace_merge(module), opt_level=0),
+        tvm.transform.module_pass(lambda module, _: schedule_experts(module), opt_level=0),
+        relax.get_default_pipeline(target),
+    ]
     return TvmGraphCompiler("opencl", target, tvm.transform.Sequential(passes))

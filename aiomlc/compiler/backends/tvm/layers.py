@@ -11,6 +11,7 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
 from aiomlc.models.graph.decoder import Decoder
+from aiomlc.models.graph.expert_product import expert_product
 from aiomlc.models.graph.layers import Embedding, Linear
 from aiomlc.models.graph.module import Module, Mutator
 from aiomlc.models.parameters.packed_layout import GROUP_SIZE, ROW_GROUP_BYTES
@@ -33,6 +34,10 @@ class RowsLinear(Module):
         if self.bias is not None:
             y = op.add(y, self.bias)
         return y.astype(self.out_dtype)
+
+    def of_experts(self, x: nn.Tensor, experts: nn.Tensor, count: int) -> nn.Tensor:
+        """Return `expert_product`, which dequantizes the matrices of the chosen experts only."""
+        return expert_product(x, experts, self.weight, self.bias, count, _element)
 
 
 class RowsEmbedding(Module):
@@ -87,10 +92,7 @@ def _dequantized(weight: nn.Tensor, columns: int) -> nn.Tensor:
         )
 
         def element(row: Any, column: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
-            group, index = column // GROUP_SIZE, column % GROUP_SIZE
-            byte = packed[row, group, index // 2].astype("int32")
-            code = tirx.bitwise_and(tirx.shift_right(byte, 4 * (index.astype("int32") % 2)), 15)
-            return (code - _ZERO_POINT).astype("float32") * scales[row, group]
+            return _code(packed, row, column) * scales[row, column // GROUP_SIZE]
 
         return te.compute((rows, columns), element, name="dequantize")
 
@@ -103,3 +105,15 @@ def _scale(packed: te.Tensor, row: tirx.Var, group: tirx.Var) -> tirx.Expr:
     high = packed[row, group, GROUP_SIZE // 2 + 1].astype("uint16")
     bits = tirx.bitwise_or(low, tirx.shift_left(high, tirx.const(8, "uint16")))
     return tirx.reinterpret("float16", bits).astype("float32")
+
+
+def _code(packed: te.Tensor, row: Any, column: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
+    """Return the number of a weight, which its scale multiplies, as float32."""
+    index = column % GROUP_SIZE
+    byte = packed[row, column // GROUP_SIZE, index // 2].astype("int32")
+    code = tirx.bitwise_and(tirx.shift_right(byte, 4 * (index.astype("int32") % 2)), 15)
+    return (code - _ZERO_POINT).astype("float32")
+
+
+def _element(packed: te.Tensor, row: Any, column: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
+    return _code(packed, row, column) * _scale(packed, row, column // GROUP_SIZE)

@@ -43,7 +43,7 @@ class TvmKernels:
         if dtype in ("bfloat16", "int8"):
             raise self._unsupported(f"kv_cache_dtype must not be {dtype}", "kv_cache_dtype")
 
-        for reason in _reasons(config, name):
+        for reason in _reasons(config):
             raise self._unsupported(f"{reason} are not supported", "model")
 
     def kv_cache(
@@ -79,24 +79,23 @@ class TvmKernels:
 
 
 def _inner_size(feed_forward: FeedForwardConfig) -> int:
-    """Return the inputs of the last matrix; every expert is computed."""
+    """Return the inputs of the last matrix, of all experts of a token."""
     match feed_forward:
-        case ExpertsConfig(count=count, intermediate_size=size):
-            return count * size
+        case ExpertsConfig():
+            chosen = feed_forward.per_token * feed_forward.intermediate_size
+            return chosen + feed_forward.shared_size
         case DenseAndExpertsConfig(dense=dense, experts=experts):
             return _inner_size(dense) + _inner_size(experts)
         case _:
             return feed_forward.intermediate_size
 
 
-def _reasons(config: AnyConfig, quantization: str) -> Iterator[str]:
+def _reasons(config: AnyConfig) -> Iterator[str]:
     """Yield what a model has and TVM's graph does not support."""
     if not isinstance(config, DecoderConfig):
         yield "encoders"
         return
 
-    if config.has_experts and quantization != "q0f32":
-        yield "quantized experts"
     if config.recurrent:
         yield "recurrent layers"
     if config.per_layer_embedding is not None or any(
