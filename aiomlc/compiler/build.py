@@ -15,6 +15,7 @@ from tvm.relax.frontend import nn
 
 from aiomlc.compiler.backends.registry import backend_of
 from aiomlc.compiler.cache import LIBRARY_NAME, METADATA_NAME
+from aiomlc.compiler.cache_graph import CacheGraph
 from aiomlc.compiler.encoder_graph import encoder_graph
 from aiomlc.compiler.job import CompileJob, LibraryMetadata, LibraryWriteError
 from aiomlc.compiler.parameters import parameter_records
@@ -65,10 +66,13 @@ def _decoder_graph(
     backend = backend_of(job.device)
     cache = backend.kv_cache(config, quantization, job.kv_cache_dtype)
     compiler = backend.graph_compiler(job.target)
-    decoder = Decoder(config, cache.compute_dtype, compiler.create_cache(config, cache))
+    graph = compiler.cache_graph(config, cache)
+    decoder = Decoder(config, cache.compute_dtype, graph.create)
     decoder = compiler.lower_decoder(decoder, quantization, cache)
-    module, named, _ = decoder.export_tvm(_functions(config), allow_extern=True)
-    return module, library_metadata(job, config, quantization, [name for name, _ in named])
+    module, named, _ = decoder.export_tvm(_functions(config, graph), allow_extern=True)
+    return graph.extend(module), library_metadata(
+        job, config, quantization, [name for name, _ in named]
+    )
 
 
 def library_metadata(
@@ -110,16 +114,25 @@ def library_metadata(
     }
 
 
-def _functions(config: DecoderConfig) -> dict[str, dict[str, Any]]:
+def _functions(config: DecoderConfig, graph: CacheGraph) -> dict[str, dict[str, Any]]:
     embedded = config.embedded_size
     packed = {"param_mode": "packed", "effect_mode": "none"}
     no_params = {"param_mode": "none", "effect_mode": "none"}
-    cache = nn.spec.Object(object_type=nn.Object)
     layers = {
         "embed_layers": {
             "x": nn.spec.Tensor(["n", config.hidden_size], "float32"),
             "ids": nn.spec.Tensor(["n"], "int32"),
             "$": packed,
+        }
+    }
+    creation = {
+        "create_tir_paged_kv_cache": {
+            "max_batch_size": int,
+            "max_total_tokens": int,
+            "prefill_chunk_size": int,
+            "page_size": int,
+            "sliding_window": int,
+            "$": no_params,
         }
     }
     return {
@@ -128,22 +141,15 @@ def _functions(config: DecoderConfig) -> dict[str, dict[str, Any]]:
         "batch_prefill": {
             "x": nn.spec.Tensor([1, "n", embedded], "float32"),
             "logit_positions": nn.spec.Tensor(["b"], "int32"),
-            "kv": cache,
+            "kv": graph.argument("n"),
             "$": packed,
         },
         "batch_decode": {
             "x": nn.spec.Tensor(["b", 1, embedded], "float32"),
-            "kv": cache,
+            "kv": graph.argument("b"),
             "$": packed,
         },
-        "create_tir_paged_kv_cache": {
-            "max_batch_size": int,
-            "max_total_tokens": int,
-            "prefill_chunk_size": int,
-            "page_size": int,
-            "sliding_window": int,
-            "$": no_params,
-        },
+        **(creation if graph.create is not None else {}),
     }
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import tvm
     from tvm import relax
 
-    from aiomlc.models.graph.decoder import CreateCache, Decoder
+    from aiomlc.compiler.cache_graph import CacheGraph
+    from aiomlc.models.graph.decoder import Decoder
     from aiomlc.models.graph.vision import AnyEncoder
 
 
@@ -100,8 +101,8 @@ class GraphCompiler(Protocol):
         """The target that the library is built for."""
         ...
 
-    def create_cache(self, config: DecoderConfig, cache: KVCache) -> CreateCache:
-        """Return a function that emits the creation of a KV cache."""
+    def cache_graph(self, config: DecoderConfig, cache: KVCache) -> CacheGraph:
+        """Return the parts of a library that depend on its KV cache."""
         ...
 
     def lower_decoder(

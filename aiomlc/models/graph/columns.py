@@ -29,23 +29,22 @@ class KnownIds(Module):
         self.vocab_size = vocab_size
 
     def forward(self, ids: nn.Tensor) -> nn.Tensor:
-        raise NotImplementedError("a second vocabulary is not supported on this target")
+        size = nn.Tensor(_expr=relax.const(self.vocab_size, "int32"))
+        return op.multiply(ids, op.less(ids, size).astype("int32"))
 
 
 class SliceColumns(Module):
     """Consecutive columns of `[n, size]`."""
 
     def forward(self, x: nn.Tensor, begin: int, size: int) -> nn.Tensor:
-        _, columns, _ = op.split(x, [begin, begin + size], axis=-1)
-        return columns
+        return _columns(x, begin, size)
 
 
 class ConcatColumns(Module):
     """All columns of `a`, and then `size` columns of `b` from `begin` on."""
 
     def forward(self, a: nn.Tensor, b: nn.Tensor, begin: int, size: int) -> nn.Tensor:
-        _, columns, _ = op.split(b, [begin, begin + size], axis=-1)
-        return op.concat([a, columns], dim=-1)
+        return op.concat([a, _columns(b, begin, size)], dim=-1)
 
 
 class ScaleBy(Module):
@@ -76,3 +75,11 @@ class PermuteColumns(Module):
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         order = nn.Tensor(_expr=relax.const(np.array(self.order, np.int32)))
         return op.take(x, order, axis=1)
+
+
+def _columns(x: nn.Tensor, begin: int, size: int) -> nn.Tensor:
+    if (begin, size) == (0, x.shape[-1]):
+        return x
+
+    columns = relax.op.strided_slice(x._expr, axes=[1], begin=[begin], end=[begin + size])
+    return nn.Tensor(_expr=relax.BlockBuilder.current().emit(columns))

@@ -36,7 +36,9 @@ CreateCache = Callable[..., Any]
 class Decoder(Module):
     """A causal language model. The public methods are the functions of the compiled library."""
 
-    def __init__(self, config: DecoderConfig, kv_dtype: str, create_cache: CreateCache) -> None:
+    def __init__(
+        self, config: DecoderConfig, kv_dtype: str, create_cache: CreateCache | None
+    ) -> None:
         super().__init__()
         self.config = config
         self.create_cache = create_cache
@@ -103,6 +105,7 @@ class Decoder(Module):
 
         `sliding_window` must be 0: the cache also keeps the positions outside of windows.
         """
+        assert self.create_cache is not None, "the library has other functions for its cache"
         return self.create_cache(
             [max_batch_size, max_total_tokens, prefill_chunk_size, page_size, sliding_window]
         )

@@ -30,6 +30,7 @@ __all__ = (
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
@@ -151,6 +152,9 @@ class QKNorm(Module):
         self.out_dtype = out_dtype
 
     def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
+        if not self.num_kv_heads:
+            return self._normalize(qkv, q_weight).astype(self.out_dtype)
+
         ends = [self.num_q_heads, self.num_q_heads + self.num_kv_heads]
         q, k, v = op.split(qkv, ends, axis=1)
         q, k = self._normalize(q, q_weight), self._normalize(k, k_weight)
@@ -176,7 +180,12 @@ class QKVNorm(Module):
         self.out_dtype = out_dtype
 
     def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
-        raise NotImplementedError("norms of values are not supported on this target")
+        q, k = self.num_q_heads, self.num_kv_heads
+        ones = nn.Tensor(_expr=relax.const(np.ones(int(qkv.shape[2]), np.float32)))
+        parts = op.split(qkv, [q] if self.values_are_keys else [q, q + k], axis=1)
+        rows = [(parts[0], q_weight), (parts[1], k_weight), (parts[-1], ones)]
+        normed = [op.rms_norm(x, weight, axes=[-1], epsilon=self.eps) for x, weight in rows]
+        return op.concat(normed, dim=1).astype(self.out_dtype)
 
 
 class SinkScores(Module):

@@ -22,7 +22,9 @@ __all__ = (
 
 from statistics import NormalDist
 
+from tvm import relax
 from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn import op
 
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.layers import StreamsConfig
@@ -36,7 +38,16 @@ from aiomlc.models.graph.layers import (
 )
 from aiomlc.models.graph.module import Module
 
-_UNSUPPORTED = "several residual streams are not supported on this target"
+_SMALLEST_MEAN = 1e-5  # Of squares.
+
+
+def _constant(value: float) -> nn.Tensor:
+    return nn.Tensor(_expr=relax.const(value, "float32"))
+
+
+def _mean(x: nn.Tensor) -> nn.Tensor:
+    """Return the mean of each row, `[n, 1]`."""
+    return op.multiply(op.sum(x, axis=-1, keepdims=True), _constant(1.0 / int(x.shape[-1])))
 
 
 class AddPieceRows(Module):
@@ -61,7 +72,10 @@ class PredictStreams(Module):
         self.count = count
 
     def forward(self, streams: nn.Tensor, coefficients: nn.Tensor) -> nn.Tensor:
-        raise NotImplementedError(_UNSUPPORTED)
+        n, size = streams.shape
+        factors = coefficients.reshape(n, self.count, self.count)
+        mixed = op.matmul(factors, streams.reshape(n, self.count, int(size) // self.count))
+        return op.add(streams, mixed.reshape(n, size))
 
 
 class CorrectStreams(Module):
@@ -74,28 +88,37 @@ class CorrectStreams(Module):
     def forward(
         self, streams: nn.Tensor, activated: nn.Tensor, coefficients: nn.Tensor
     ) -> nn.Tensor:
-        raise NotImplementedError(_UNSUPPORTED)
+        n, size = activated.shape
+        predicted = SliceColumns()(streams, self.active * int(size), int(size))
+        error = op.subtract(activated, predicted).reshape(n, 1, size)
+        factors = op.add(coefficients, _constant(1.0)).reshape(n, coefficients.shape[1], 1)
+        return op.add(streams, op.multiply(factors, error).reshape(*streams.shape))
 
 
 class AddToLaterStreams(Module):
     """The sum of all streams but the first with the same `[n, hidden]`."""
 
     def forward(self, streams: nn.Tensor, update: nn.Tensor) -> nn.Tensor:
-        raise NotImplementedError(_UNSUPPORTED)
+        size = int(update.shape[1])
+        count = int(streams.shape[1]) // size
+        first, *others = op.split(streams, count, axis=1)
+        return op.concat([first, *(op.add(stream, update) for stream in others)], dim=1)
 
 
 class MatchMagnitude(Module):
     """Rows, scaled to the root mean square of those of a target."""
 
     def forward(self, x: nn.Tensor, target: nn.Tensor) -> nn.Tensor:
-        raise NotImplementedError(_UNSUPPORTED)
+        wanted = op.sqrt(_mean(op.square(target)))
+        own = op.sqrt(op.maximum(_mean(op.square(x)), _constant(_SMALLEST_MEAN)))
+        return op.divide(op.multiply(x, wanted), own)
 
 
 class MultiplyColumns(Module):
     """The product of each row and a stored one."""
 
     def forward(self, x: nn.Tensor, weight: nn.Tensor) -> nn.Tensor:
-        raise NotImplementedError(_UNSUPPORTED)
+        return op.multiply(x, weight)
 
 
 class CutGates(Module):
@@ -106,7 +129,11 @@ class CutGates(Module):
         self.deviations: float = NormalDist().inv_cdf(fraction)
 
     def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
-        raise NotImplementedError("sparse gates are not supported on this target")
+        gates, up = op.split(gate_up, 2, axis=-1)
+        centered = op.subtract(gates, _mean(gates))
+        deviation = op.sqrt(_mean(op.square(centered)))
+        cutoff = op.multiply(deviation, _constant(self.deviations))
+        return op.concat([op.relu(op.subtract(centered, cutoff)), up], dim=-1)
 
 
 class AltUp(Module):

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "model/hybrid_state.h"
+#include "model/page_table_state.h"
 #include "model/paged_kv_state.h"
 #include "model/virtual_machine.h"
 
@@ -33,6 +34,10 @@ TvmModel::TvmModel(const ffi::Module& library, const ffi::Array<ffi::Tensor>& pa
       prefill_(RequireFunction(vm_, "batch_prefill")),
       decode_(RequireFunction(vm_, "batch_decode")),
       reshape_(ffi::Function::GetGlobalRequired("vm.builtin.reshape")) {
+  if (vm_->GetFunction("create_kv_pages").has_value()) {
+    state_ = std::make_unique<PageTableState>(shape_, vm_, *memory_);
+    return;
+  }
   const ffi::Function create_cache = RequireFunction(vm_, "create_tir_paged_kv_cache");
   if (shape_.recurrent_sizes.empty()) {
     state_ = std::make_unique<PagedKVState>(shape_, create_cache, &huge_pages_);

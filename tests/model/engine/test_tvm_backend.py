@@ -37,6 +37,12 @@ QUESTIONS = ("What is the capital of France?", "12+30=?", "Hello!", "Name a colo
         ("llama", "q4f16_1", "float32"),
         ("qwen2_moe", "q0f32", "auto"),
         ("qwen3_moe", "q4f16_1", "float32"),
+        ("gemma2", "q0f32", "auto"),  # Windows, softcapped scores.
+        ("gemma3_text", "q4f16_1", "float32"),  # RoPE per layer.
+        ("gemma3n_text", "q0f32", "auto"),  # Several streams, shared keys and values.
+        ("gemma4_small", "q0f32", "auto"),  # Heads per layer.
+        ("gpt_oss", "q0f32", "auto"),  # Sink scores.
+        ("phi3_long", "q0f32", "auto"),
     ],
 )
 def test_logits_equal_transformers(
@@ -53,8 +59,11 @@ def test_logits_equal_transformers(
     assert actual.argmax(1).tolist() == tokens
 
 
-def test_sequences_of_a_batch_do_not_affect_each_other(open_tiny: OpenTiny) -> None:
-    model = open_tiny("llama", "q0f32", "auto", DEVICE)
+@pytest.mark.parametrize("architecture", ["llama", "gemma3_text"])
+def test_sequences_of_a_batch_do_not_affect_each_other(
+    open_tiny: OpenTiny, architecture: str
+) -> None:
+    model = open_tiny(architecture, "q0f32", "auto", DEVICE)
     prompts = [TOKENS[:37], TOKENS[5:14], TOKENS[9:10], TOKENS[20:53]]
 
     def run(ids: Sequence[int]) -> list[np.ndarray[Any, Any]]:
@@ -74,8 +83,11 @@ def test_sequences_of_a_batch_do_not_affect_each_other(open_tiny: OpenTiny) -> N
             assert np.abs(alone[0] - together[i]).max() <= TOLERANCE
 
 
-def test_a_fork_at_any_position_continues_the_prefix(open_tiny: OpenTiny) -> None:
-    model = open_tiny("llama", "q0f32", "auto", DEVICE)
+@pytest.mark.parametrize("architecture", ["llama", "gemma3_text"])
+def test_a_fork_at_any_position_continues_the_prefix(
+    open_tiny: OpenTiny, architecture: str
+) -> None:
+    model = open_tiny(architecture, "q0f32", "auto", DEVICE)
     free = model.free_pages()
     model.add_sequence(0)
     expected = model.forward([(0, TOKENS)])[0]
@@ -212,14 +224,13 @@ def test_the_bundled_model_has_the_native_answers(model_cache: Path) -> None:
     [
         ("llama", {"quantization": "q0f16"}, "must be q0f32 or q4f16_1, got q0f16", "quantization"),
         ("llama", {"kv_cache_dtype": "int8"}, "kv_cache_dtype must not be int8", "kv_cache_dtype"),
-        ("mistral_window", {}, "sliding windows, .* are not supported", "model"),
+        ("lfm2", {}, "recurrent layers are not supported", "model"),
         (
             "llama",
             {"speculative_mode": "prompt_lookup"},
             "speculative_mode must be 'disable', got 'prompt_lookup'",
             "speculative_mode",
         ),
-        ("phi3_long", {}, "positions of the kind longrope are not supported", "model"),
     ],
 )
 def test_what_it_does_not_support_is_refused_by_name(

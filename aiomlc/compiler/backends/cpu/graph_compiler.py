@@ -16,12 +16,13 @@ from tvm.relax import transform
 from aiomlc.compiler.backends.cpu.cache import cpu_cache_factory
 from aiomlc.compiler.backends.cpu.lowering import lower_to_cpu
 from aiomlc.compiler.cache import LIBRARY_NAME
+from aiomlc.compiler.cache_graph import CacheGraph
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.passes.buffer_reuse import reuse_buffers
 from aiomlc.compiler.passes.dead_tuples import drop_dead_tuples
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import DecoderConfig
-from aiomlc.models.graph.decoder import CreateCache, Decoder
+from aiomlc.models.graph.decoder import Decoder
 from aiomlc.models.graph.vision import AnyEncoder
 
 
@@ -34,9 +35,9 @@ class CpuGraphCompiler:
         """The target, for which no code is generated."""
         return tvm.target.Target("llvm")
 
-    def create_cache(self, config: DecoderConfig, cache: KVCache) -> CreateCache:
-        """Return a function that emits the creation of TVM's paged KV cache with our kernels."""
-        return cpu_cache_factory(config, cache)
+    def cache_graph(self, config: DecoderConfig, cache: KVCache) -> CacheGraph:
+        """Return TVM's paged KV cache with our kernels."""
+        return CacheGraph(cpu_cache_factory(config, cache))
 
     def lower_decoder(
         self, decoder: Decoder, quantization: Quantization, cache: KVCache

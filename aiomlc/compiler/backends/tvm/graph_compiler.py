@@ -14,14 +14,18 @@ from tvm import relax
 from tvm.support import cc
 
 from aiomlc.compiler.backends.tvm.cache import tvm_cache_factory
+from aiomlc.compiler.backends.tvm.grid import grid_of
 from aiomlc.compiler.backends.tvm.layers import lower_to_rows
 from aiomlc.compiler.backends.tvm.merge import replace_merge
+from aiomlc.compiler.backends.tvm.page_tables import lower_to_page_tables, page_table_cache
 from aiomlc.compiler.backends.tvm.schedules import schedule_experts
+from aiomlc.compiler.backends.tvm.support import needs_page_tables
+from aiomlc.compiler.cache_graph import CacheGraph
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.errors import CompileError
 from aiomlc.models import DecoderConfig
-from aiomlc.models.graph.decoder import CreateCache, Decoder
+from aiomlc.models.graph.decoder import Decoder
 from aiomlc.models.graph.vision import AnyEncoder
 
 
@@ -43,15 +47,22 @@ class TvmGraphCompiler:
         self.target: tvm.target.Target = target
         self._passes: tvm.transform.Pass = passes
 
-    def create_cache(self, config: DecoderConfig, cache: KVCache) -> CreateCache:
-        """Return a function that emits the creation of TVM's paged KV cache."""
-        return tvm_cache_factory(config, cache, self.target)
+    def cache_graph(self, config: DecoderConfig, cache: KVCache) -> CacheGraph:
+        """Return TVM's paged KV cache, or page tables for layers that it does not support."""
+        if needs_page_tables(config):
+            return page_table_cache(config, cache, grid_of(self.target))
+
+        return CacheGraph(tvm_cache_factory(config, cache, self.target))
 
     def lower_decoder(
         self, decoder: Decoder, quantization: Quantization, cache: KVCache
     ) -> Decoder:
         """Return the decoder, whose quantized matrices are dequantized in the graph."""
-        return lower_to_rows(decoder) if quantization.matrix_format == "q4" else decoder
+        if quantization.matrix_format == "q4":
+            decoder = lower_to_rows(decoder)
+        if needs_page_tables(decoder.config):
+            decoder = lower_to_page_tables(decoder, grid_of(self.target))
+        return decoder
 
     def lower_encoder(self, encoder: AnyEncoder, quantization: Quantization) -> AnyEncoder:
         """Encoders are refused by the back ends' `check`."""

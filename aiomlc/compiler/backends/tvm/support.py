@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("TvmKernels",)
+__all__ = ("TvmKernels", "needs_page_tables")
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -98,18 +98,19 @@ def _reasons(config: AnyConfig) -> Iterator[str]:
 
     if config.recurrent:
         yield "recurrent layers"
-    if config.per_layer_embedding is not None or any(
-        n.output_scale or n.streams is not None for n in config.layers
-    ):
-        yield "embeddings and factors of layers"
+
+
+def needs_page_tables(config: DecoderConfig) -> bool:
+    """Whether TVM's paged KV cache does not support the layers of a decoder."""
     attention = config.attention
-    if any(layer.output_gate for layer in attention):
-        yield "gated attention"
     rope = attention[0].rope
-    if rope is None or any(
-        layer.window or layer.soft_cap or layer.sink_scores or layer.rope != rope
-        for layer in attention
-    ):
-        yield "sliding windows, softcapped scores, sink scores and RoPE per layer"
-    elif rope.rope_type not in _ROPE_TYPES or rope.pads_to_head_dim:
-        yield f"positions of the kind {rope.rope_type}"
+    return (
+        rope is None
+        or rope.rope_type not in _ROPE_TYPES
+        or rope.pads_to_head_dim
+        or not config.has_equal_heads
+        or any(
+            layer.window or layer.soft_cap or layer.sink_scores or layer.rope != rope
+            for layer in attention
+        )
+    )
