@@ -59,9 +59,8 @@ class Backend(Protocol):
         """Whether prompts may have embedded pieces."""
         ...
 
-    @property
-    def supports_drafts(self) -> bool:
-        """Whether drafts are verified: with other bits in a batch, completions can differ."""
+    def draft_problem(self, config: AnyConfig) -> str | None:
+        """Return why drafts of a model's tokens are not verified; None if they are."""
         ...
 
     def check(self, config: AnyConfig, quantization: Quantization, dtype: KVCacheType) -> None:

@@ -282,7 +282,7 @@ class ShortConv(Module):
         if plan.bias:
             self.bias = nn.Parameter((plan.channels,), "float32")
 
-    def forward(self, projected: nn.Tensor) -> nn.Tensor:
+    def forward(self, projected: nn.Tensor, kv: nn.Object) -> nn.Tensor:
         raise NotImplementedError("recurrent layers are not supported on this target")
 
 
@@ -305,12 +305,13 @@ class GatedDelta(Module):
         self.dt_bias: nn.Parameter = nn.Parameter((plan.num_value_heads,), "float32")
         self.norm_weight: nn.Parameter = nn.Parameter((plan.value_dim,), "float32")
 
-    def forward(self, inputs: nn.Tensor, gates: nn.Tensor) -> nn.Tensor:
+    def forward(self, inputs: nn.Tensor, gates: nn.Tensor, kv: nn.Object) -> nn.Tensor:
         """Return `[n, values]`.
 
         Args:
             inputs: Queries, keys, values and the output gate, `[n, channels + values]`.
             gates: The inputs of rates and decays, `[n, 2 * value heads]`.
+            kv: The graph's cache argument.
         """
         raise NotImplementedError("recurrent layers are not supported on this target")
 

@@ -151,7 +151,7 @@ class ShortConvMixer(Mixer):
         return self.in_proj
 
     def mix(self, projected: nn.Tensor, step: Step) -> nn.Tensor:
-        return self.out_proj(self.conv(projected))
+        return self.out_proj(self.conv(projected, step.kv))
 
 
 class GatedDeltaMixer(Mixer):
@@ -168,7 +168,7 @@ class GatedDeltaMixer(Mixer):
         self.out_proj: Linear = Linear(plan.num_values, hidden, bias=False, out_dtype="float32")
 
     def forward(self, x: nn.Tensor, step: Step) -> nn.Tensor:
-        return self.out_proj(self.net(self.in_proj_qkvz(x), self.in_proj_ba(x)))
+        return self.out_proj(self.net(self.in_proj_qkvz(x), self.in_proj_ba(x), step.kv))
 
     def add_norm(
         self, update: nn.Tensor, residual: nn.Tensor, norm: Norm, step: Step

@@ -78,11 +78,11 @@ def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> Compile
     quantization = facts.quantization
     model, backend = _with_window(facts.config, config), backend_of(device)
     backend.check(model, quantization, config.kv_cache_dtype)
-    if config.speculative_mode != "disable" and not backend.supports_drafts:
+    problem = backend.draft_problem(model)
+    if config.speculative_mode != "disable" and problem is not None:
         raise BadRequestError(
             f"device {backend.name!r}: speculative_mode must be 'disable', got "
-            f"{config.speculative_mode!r}: the logits of a token depend on the others in its pass, "
-            "so drafts would change completions; use device 'cpu'",
+            f"{config.speculative_mode!r}: {problem}; use device 'cpu'",
             param="speculative_mode",
         )
 

@@ -43,6 +43,8 @@ QUESTIONS = ("What is the capital of France?", "12+30=?", "Hello!", "Name a colo
         ("gemma4_small", "q0f32", "auto"),  # Heads per layer.
         ("gpt_oss", "q0f32", "auto"),  # Sink scores.
         ("phi3_long", "q0f32", "auto"),
+        ("lfm2_moe", "q0f32", "auto"),  # Short convolutions.
+        ("qwen3_5_text", "q4f16_1", "float32"),  # Gated delta nets and gated attention.
     ],
 )
 def test_logits_equal_transformers(
@@ -59,7 +61,7 @@ def test_logits_equal_transformers(
     assert actual.argmax(1).tolist() == tokens
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma3_text"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma3_text", "qwen3_5_text"])
 def test_sequences_of_a_batch_do_not_affect_each_other(
     open_tiny: OpenTiny, architecture: str
 ) -> None:
@@ -224,7 +226,6 @@ def test_the_bundled_model_has_the_native_answers(model_cache: Path) -> None:
     [
         ("llama", {"quantization": "q0f16"}, "must be q0f32 or q4f16_1, got q0f16", "quantization"),
         ("llama", {"kv_cache_dtype": "int8"}, "kv_cache_dtype must not be int8", "kv_cache_dtype"),
-        ("lfm2", {}, "recurrent layers are not supported", "model"),
         (
             "llama",
             {"speculative_mode": "prompt_lookup"},

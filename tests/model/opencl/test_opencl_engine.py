@@ -164,7 +164,12 @@ def test_a_device_with_too_little_memory_is_an_error_with_the_plan(
     [
         ("llama", {"quantization": "q0f16"}, "must be q0f32 or q4f16_1, got q0f16", "quantization"),
         ("llama", {"kv_cache_dtype": "int8"}, "kv_cache_dtype must not be int8", "kv_cache_dtype"),
-        ("lfm2", {}, "recurrent layers are not supported", "model"),
+        (
+            "lfm2",
+            {"speculative_mode": "prompt_lookup"},
+            "the states of recurrent layers are not rewound",
+            "speculative_mode",
+        ),
     ],
 )
 def test_what_it_does_not_support_is_refused_by_name(

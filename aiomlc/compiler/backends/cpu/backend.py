@@ -36,7 +36,9 @@ class CpuBackend:
     layout_family: LayoutFamily = "tiles"
     takes_pieces: Final = True
     imports_prefixes: Final = True
-    supports_drafts: Final = True
+
+    def draft_problem(self, config: AnyConfig) -> None:
+        """Drafts of every model are verified."""
 
     def check(self, config: AnyConfig, quantization: Quantization, dtype: KVCacheType) -> None:
         """Accept every model that can be opened, but not all of them with a bfloat16 KV cache.

@@ -429,7 +429,7 @@ class CpuShortConv(Module):
         self.weight: Any = layer.weight
         self.bias: Any = layer.bias
 
-    def forward(self, projected: nn.Tensor) -> nn.Tensor:
+    def forward(self, projected: nn.Tensor, _: nn.Object) -> nn.Tensor:
         shape = (projected.shape[0], self.channels)
         inputs = [self.layer, projected, self.weight]
         if self.bias is None:
@@ -458,7 +458,7 @@ class CpuGatedDelta(Module):
         self.dt_bias: Any = layer.dt_bias
         self.norm_weight: Any = layer.norm_weight
 
-    def forward(self, inputs: nn.Tensor, gates: nn.Tensor) -> nn.Tensor:
+    def forward(self, inputs: nn.Tensor, gates: nn.Tensor, _: nn.Object) -> nn.Tensor:
         weights = [self.conv_weight, self.A_log, self.dt_bias, self.norm_weight]
         arguments = [self.layer, inputs, gates, *weights, *self.settings]
         return call_kernel("gated_delta", arguments, (inputs.shape[0], self.num_values), "float32")

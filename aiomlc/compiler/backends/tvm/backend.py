@@ -5,10 +5,11 @@ from __future__ import annotations
 __all__ = ("TvmBackend",)
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from aiomlc.compiler.backends.tvm.support import TvmKernels
 from aiomlc.devices import DeviceName
+from aiomlc.models import AnyConfig
 
 if TYPE_CHECKING:
     from aiomlc.compiler.interface import GraphCompiler
@@ -19,7 +20,10 @@ class TvmBackend(TvmKernels):
     """Code that TVM generates for plain graphs, and its own paged KV cache."""
 
     name: DeviceName = "cpu:tvm"
-    supports_drafts: Final = False  # Decodes and prefills have different kernels.
+
+    def draft_problem(self, config: AnyConfig) -> str:
+        """Return why drafts are not verified: decodes and prefills have different kernels."""
+        return "the logits of a token depend on the others in its pass, so drafts would change them"
 
     def graph_compiler(self, target: Mapping[str, int]) -> GraphCompiler:
         """Return the part that imports tvm."""

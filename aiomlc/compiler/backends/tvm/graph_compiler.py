@@ -61,7 +61,7 @@ class TvmGraphCompiler:
         if quantization.matrix_format == "q4":
             decoder = lower_to_rows(decoder)
         if needs_page_tables(decoder.config):
-            decoder = lower_to_page_tables(decoder, grid_of(self.target))
+            decoder = lower_to_page_tables(decoder, cache, grid_of(self.target))
         return decoder
 
     def lower_encoder(self, encoder: AnyEncoder, quantization: Quantization) -> AnyEncoder:

@@ -5,10 +5,11 @@ from __future__ import annotations
 __all__ = ("OpenCLBackend",)
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from aiomlc.compiler.backends.tvm.support import TvmKernels
 from aiomlc.devices import DeviceName
+from aiomlc.models import AnyConfig, DecoderConfig
 
 if TYPE_CHECKING:
     from aiomlc.compiler.interface import GraphCompiler
@@ -19,7 +20,11 @@ class OpenCLBackend(TvmKernels):
     """Kernels that TVM schedules for GPUs, and its own paged KV cache."""
 
     name: DeviceName = "opencl"
-    supports_drafts: Final = True  # As on every GPU: up to the rounding of a batch.
+
+    def draft_problem(self, config: AnyConfig) -> str | None:
+        """Return why drafts are not verified; they are, up to the rounding of a batch."""
+        is_recurrent = isinstance(config, DecoderConfig) and config.recurrent
+        return "the states of recurrent layers are not rewound to a draft" if is_recurrent else None
 
     def graph_compiler(self, target: Mapping[str, int]) -> GraphCompiler:
         """Return the part that imports tvm for a device of these attributes."""

@@ -5,10 +5,10 @@ Each layer has pages of its own heads, so layers may differ in heads, windows an
 
 from __future__ import annotations
 
-__all__ = ("PageAttention", "PageTables", "lower_to_page_tables", "page_table_cache")
+__all__ = ("PageAttention", "lower_to_page_tables", "page_table_cache")
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tvm
@@ -16,39 +16,26 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
+from aiomlc.compiler.backends.tvm.cache_argument import CacheArgument, page_shape
 from aiomlc.compiler.backends.tvm.grid import Grid
 from aiomlc.compiler.backends.tvm.page_kernels import append_kernel, attention_kernel, copy_kernel
+from aiomlc.compiler.backends.tvm.recurrent_layers import StateConv, StateGatedDelta
 from aiomlc.compiler.cache_graph import CacheGraph
 from aiomlc.compiler.kv_cache import KVCache
-from aiomlc.config import PAGE_SIZE
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.graph.decoder import Decoder
-from aiomlc.models.graph.layers import CacheAttention
+from aiomlc.models.graph.layers import CacheAttention, GatedDelta, ShortConv
 from aiomlc.models.graph.module import Module, Mutator
-
-
-class PageTables(NamedTuple):
-    """The tensors of a pass, in the order of the native `PageTableState`."""
-
-    positions: nn.Tensor  #: Of each row in its sequence, int32 `[n]`.
-    slots: nn.Tensor  #: Where the keys and values of each row are written, int32 `[n]`.
-    sequences: nn.Tensor  #: The sequence of each row, int32 `[n]`.
-    table: nn.Tensor  #: The pages of each sequence, int32 `[sequences, width]`.
-    pages: Sequence[nn.Tensor]  #: Of each layer in the cache.
-
-    @classmethod
-    def of(cls, tensors: Sequence[nn.Tensor]) -> Self:
-        """Return the parts of the graph's cache argument."""
-        return cls(*tensors[:4], pages=tensors[4:])
 
 
 class PageAttention(Module):
     """Attention over pages: rotates and appends the new rows, and attends to all."""
 
-    def __init__(self, layer: CacheAttention, grid: Grid) -> None:
+    def __init__(self, layer: CacheAttention, argument: CacheArgument, grid: Grid) -> None:
         super().__init__()
+        self.argument = argument
         self.layer: int = layer.layer
         self.plan: AttentionConfig = layer.plan
         self.dtype: str = layer.dtype
@@ -57,7 +44,7 @@ class PageAttention(Module):
     def forward(
         self, qkv: nn.Tensor, kv: Sequence[nn.Tensor], sink_scores: nn.Tensor | None = None
     ) -> nn.Tensor:
-        plan, tables = self.plan, PageTables.of(kv)
+        plan, tables = self.plan, self.argument.tables(kv)
         if plan.rope is not None:
             qkv = _rotated(qkv, tables.positions, plan, plan.rope)
         pages = tables.pages[self.layer]
@@ -80,20 +67,26 @@ class PageAttention(Module):
 
 
 class _Lowering(Mutator):
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, argument: CacheArgument, grid: Grid) -> None:
         super().__init__()
-        self._grid = grid
+        self._settings = (argument, grid)
 
     def visit_module(self, name: str, node: nn.Module) -> nn.Module:
-        if isinstance(node, CacheAttention):
-            return PageAttention(node, self._grid)
+        match node:
+            case CacheAttention():
+                return PageAttention(node, *self._settings)
+            case ShortConv():
+                return StateConv(node, *self._settings)
+            case GatedDelta():
+                return StateGatedDelta(node, *self._settings)
+            case _:
+                return super().visit_module(name, node)
 
-        return super().visit_module(name, node)
 
-
-def lower_to_page_tables(decoder: Decoder, grid: Grid) -> Decoder:
-    """Return the decoder, whose attention finds keys and values through page tables."""
-    lowered: Decoder = _Lowering(grid).visit("", decoder)
+def lower_to_page_tables(decoder: Decoder, cache: KVCache, grid: Grid) -> Decoder:
+    """Return the decoder, whose layers find what they remember by tables."""
+    argument = CacheArgument(decoder.config, cache.dtype)
+    lowered: Decoder = _Lowering(argument, grid).visit("", decoder)
     return lowered
 
 
@@ -127,42 +120,36 @@ def _rotated(
 def page_table_cache(config: DecoderConfig, cache: KVCache, grid: Grid) -> CacheGraph:
     """Return the cache's argument, and the functions that create its tensors and copy a page."""
 
-    def argument(rows: str) -> list[nn.spec.Tensor]:
-        tables = [nn.spec.Tensor([rows], "int32") for _ in range(3)]
-        table = nn.spec.Tensor(["num_sequences", "width"], "int32")
-        pages = [
-            nn.spec.Tensor(_page_shape("num_pages", plan), cache.dtype) for plan in config.attention
-        ]
-        return [*tables, table, *pages]
+    argument = CacheArgument(config, cache.dtype)
 
     def extend(module: tvm.IRModule) -> tvm.IRModule:
         builder = relax.BlockBuilder(module)
-        shapes = [lambda count, plan=plan: _page_shape(count, plan) for plan in config.attention]
-        _add_creation(builder, "create_kv_pages", shapes, cache.dtype)
+        count = tirx.Var("count", "int64")
+        pages = [page_shape(count, plan) for plan in config.attention]
+        _add_creation(builder, "create_kv_pages", count, pages, cache.dtype)
+        if config.recurrent:
+            count = tirx.Var("count", "int64")
+            states = list(argument.state_shapes(count))
+            _add_creation(builder, "create_recurrent_states", count, states, "float32")
         _add_copy(builder, config, cache, grid)
         return builder.finalize()
 
-    return CacheGraph(None, argument, extend)
-
-
-def _page_shape(count: Any, plan: AttentionConfig) -> list[Any]:  # noqa: ANN401 - tvm is untyped.
-    return [count, 2, plan.num_kv_heads, PAGE_SIZE, plan.head_dim]
+    return CacheGraph(None, argument.specification, extend)
 
 
 def _add_creation(
     builder: relax.BlockBuilder,
     name: str,
-    shapes: Sequence[Callable[[Any], list[Any]]],
+    count: tirx.Var,
+    shapes: Sequence[Sequence[Any]],
     dtype: str,
 ) -> None:
-    """Add a function from a count to tensors of these shapes."""
-    count = tirx.Var("count", "int64")
+    """Add a function from a count to tensors of shapes with that count."""
     argument = relax.Var("size", relax.ShapeType([count]))
     with builder.function(name, [argument]):
         zero = relax.const(0, dtype)
         tensors = [
-            builder.emit(relax.op.full(relax.ShapeExpr(shape(count)), zero, dtype))
-            for shape in shapes
+            builder.emit(relax.op.full(relax.ShapeExpr(shape), zero, dtype)) for shape in shapes
         ]
         builder.emit_func_output(relax.Tuple(tensors))
 
@@ -172,7 +159,7 @@ def _add_copy(
 ) -> None:
     """Add a function from the pages of all layers and two ids, which copies a page."""
     count = tirx.Var("num_pages", "int64")
-    kinds = [relax.TensorType(_page_shape(count, plan), cache.dtype) for plan in config.attention]
+    kinds = [relax.TensorType(page_shape(count, plan), cache.dtype) for plan in config.attention]
     pages = relax.Var("pages", relax.TupleType(kinds))
     ids = relax.Var("ids", relax.TensorType([2], "int32"))
     with builder.function("copy_kv_page", [pages, ids]):

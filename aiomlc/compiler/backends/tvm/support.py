@@ -94,10 +94,6 @@ def _reasons(config: AnyConfig) -> Iterator[str]:
     """Yield what a model has and TVM's graph does not support."""
     if not isinstance(config, DecoderConfig):
         yield "encoders"
-        return
-
-    if config.recurrent:
-        yield "recurrent layers"
 
 
 def needs_page_tables(config: DecoderConfig) -> bool:
@@ -105,7 +101,8 @@ def needs_page_tables(config: DecoderConfig) -> bool:
     attention = config.attention
     rope = attention[0].rope
     return (
-        rope is None
+        bool(config.recurrent)
+        or rope is None
         or rope.rope_type not in _ROPE_TYPES
         or rope.pads_to_head_dim
         or not config.has_equal_heads

@@ -1,0 +1,82 @@
+"""The tensors by which a graph's own kernels find keys, values and recurrent states."""
+
+from __future__ import annotations
+
+__all__ = ("CacheArgument", "Tables", "page_shape")
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from tvm.relax.frontend import nn
+
+from aiomlc.config import PAGE_SIZE
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.layers import AttentionConfig, RecurrentConfig, ShortConvConfig
+
+
+class Tables(NamedTuple):
+    """The tensors of a pass."""
+
+    positions: nn.Tensor  #: Of each row in its sequence, int32 `[n]`.
+    slots: nn.Tensor  #: Where the keys and values of each row are written, int32 `[n]`.
+    sequences: nn.Tensor  #: The sequence of each row, int32 `[n]`.
+    table: nn.Tensor  #: The pages of each sequence, int32 `[sequences, width]`.
+    runs: Sequence[nn.Tensor]  #: `indptr` and `runs` of recurrent layers; empty if there are none.
+    pages: Sequence[nn.Tensor]  #: Of each layer with attention.
+    states: Sequence[Sequence[nn.Tensor]]  #: Of each recurrent layer.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CacheArgument:
+    """The cache argument of a decoder's graph, in the order of the native `PageTableState`."""
+
+    config: DecoderConfig
+    dtype: str  #: Of keys and values.
+
+    def specification(self, rows: str) -> list[nn.spec.Tensor]:
+        """Return the shapes for a name of the number of rows."""
+        config = self.config
+        tables = [nn.spec.Tensor([rows], "int32") for _ in range(3)]
+        tables.append(nn.spec.Tensor(["num_sequences", "width"], "int32"))
+        if config.recurrent:
+            tables.append(nn.spec.Tensor(["num_ends"], "int32"))
+            tables.append(nn.spec.Tensor(["num_runs", 4], "int32"))
+        pages = [
+            nn.spec.Tensor(page_shape("num_pages", plan), self.dtype) for plan in config.attention
+        ]
+        states = [nn.spec.Tensor(shape, "float32") for shape in self.state_shapes("num_slots")]
+        return [*tables, *pages, *states]
+
+    def state_shapes(self, count: Any) -> Iterator[list[Any]]:  # noqa: ANN401 - tvm is untyped.
+        """Yield the shapes of the states of all recurrent layers, for a number of slots."""
+        for plan in self.config.recurrent:
+            yield from _state_shapes(count, plan)
+
+    def tables(self, tensors: Sequence[nn.Tensor]) -> Tables:
+        """Return the parts of the argument."""
+        remaining = iter(tensors)
+
+        def take(count: int) -> list[nn.Tensor]:
+            return [next(remaining) for _ in range(count)]
+
+        config = self.config
+        rows = take(4)
+        runs = take(2 if config.recurrent else 0)
+        pages = take(len(config.attention))
+        states = [take(len(_state_shapes(0, plan))) for plan in config.recurrent]
+        return Tables(*rows, runs, pages, states)
+
+
+def page_shape(count: Any, plan: AttentionConfig) -> list[Any]:  # noqa: ANN401 - tvm is untyped.
+    """Return the shape of `count` pages of a layer."""
+    return [count, 2, plan.num_kv_heads, PAGE_SIZE, plan.head_dim]
+
+
+def _state_shapes(count: Any, plan: RecurrentConfig) -> list[list[Any]]:  # noqa: ANN401
+    last_inputs = [count, max(1, plan.width - 1), plan.channels]
+    if isinstance(plan, ShortConvConfig):
+        return [last_inputs]
+
+    return [last_inputs, [count, plan.num_value_heads, plan.key_dim, plan.value_dim]]
