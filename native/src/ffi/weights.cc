@@ -125,6 +125,14 @@ void ParseRows(const Record& record, ParamPlan* param) {
   std::vector<int64_t> order;
   for (const int64_t size : record["row_order"].cast<ffi::Array<int64_t>>()) order.push_back(size);
   param->slices = OrderRows(param->matrices, order);
+  if (record.count("row_runs") == 0) return;
+  // A shard has some rows of the matrices, or some of their columns.
+  std::vector<int64_t> runs;
+  for (const int64_t number : record["row_runs"].cast<ffi::Array<int64_t>>())
+    runs.push_back(number);
+  param->slices = SelectRows(param->slices, runs);
+  param->source_cols = Integer(record, "source_cols");
+  param->first_col = Integer(record, "first_col");
 }
 
 ParamPlan ParseParam(const Record& record) {

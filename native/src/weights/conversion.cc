@@ -48,8 +48,8 @@ int64_t ReadRows(const ParamPlan& param) {
                   [](const SourceMatrix& matrix) { return matrix.is_transposed(); });
   const int64_t rows = BlockRows(param);
   if (!is_transposed) return rows;
-  const auto bytes =
-      std::max<int64_t>(1, static_cast<int64_t>(SourceRowBytes(param.matrices[0], param.cols)));
+  const auto bytes = std::max<int64_t>(
+      1, static_cast<int64_t>(SourceRowBytes(param.matrices[0], param.MatrixCols())));
   return std::max(rows, kTransposedBlockBytes / bytes / kTileRows * kTileRows);
 }
 
@@ -99,7 +99,7 @@ uint64_t BlockSourceBytes(const ParamPlan& param, int64_t block_begin, int64_t b
     const int64_t rows =
         std::min(block_end, slice_begin + slice.rows) - std::max(block_begin, slice_begin);
     const SourceMatrix& matrix = param.matrices[static_cast<size_t>(slice.matrix)];
-    if (rows > 0) bytes += static_cast<uint64_t>(rows) * SourceRowBytes(matrix, param.cols);
+    if (rows > 0) bytes += static_cast<uint64_t>(rows) * SourceRowBytes(matrix, param.MatrixCols());
     slice_begin += slice.rows;
   }
   return bytes;

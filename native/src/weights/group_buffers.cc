@@ -64,6 +64,28 @@ void GroupBuffers::Resize(MatrixFormat format, int64_t rows, int64_t cols) {
   super_minima_.resize(has_minima ? super_scales_.size() : 0);
 }
 
+void GroupBuffers::Cut(int64_t first, int64_t cols) {
+  if (cols == cols_) return;
+  CutColumns(&codes_, rows_, cols_, first, cols);
+  const bool is_channel = groups_ == 1 && group_ == cols_;
+  cols_ = cols;
+  if (is_channel) {
+    group_ = cols;
+    return;
+  }
+  const int64_t groups = CeilDivide(cols, group_), first_group = first / group_;
+  CutColumns(&scales_, rows_, groups_ * scale_bytes_, first_group * scale_bytes_,
+             groups * scale_bytes_);
+  CutColumns(&zeros_, rows_, groups_ * zero_bytes_, first_group * zero_bytes_,
+             groups * zero_bytes_);
+  groups_ = groups;
+  const int64_t supers = supers_ == 0 ? 0 : CeilDivide(cols, kSuperGroupSize);
+  const int64_t first_super = first / kSuperGroupSize;
+  CutColumns(&super_scales_, rows_, supers_, first_super, supers);
+  if (!super_minima_.empty()) CutColumns(&super_minima_, rows_, supers_, first_super, supers);
+  supers_ = supers;
+}
+
 GroupedRow GroupBuffers::Row(int64_t row) {
   return {codes_.data() + row * cols_, scales_.data() + row * groups_ * scale_bytes_,
           zeros_.data() + row * groups_ * zero_bytes_, super_scales_.data() + row * supers_,

@@ -5,6 +5,7 @@
 #ifndef AIOMLC_WEIGHTS_GROUP_BUFFERS_H_
 #define AIOMLC_WEIGHTS_GROUP_BUFFERS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -12,6 +13,17 @@
 #include "kernels/linear/format/pack.h"
 
 namespace aiomlc {
+
+/*! \brief Keep only the columns [first, first + kept) of a matrix with `cols` columns. */
+template <typename Element>
+void CutColumns(std::vector<Element>* matrix, int64_t rows, int64_t cols, int64_t first,
+                int64_t kept) {
+  if (kept == cols) return;
+  for (int64_t row = 0; row < rows; ++row) {
+    std::copy_n(matrix->begin() + row * cols + first, kept, matrix->begin() + row * kept);
+  }
+  matrix->resize(static_cast<size_t>(rows * kept));
+}
 
 /*! \brief Destinations for the numbers of one row; see `GroupedRows`. */
 struct GroupedRow {
@@ -37,6 +49,9 @@ class GroupBuffers {
   int64_t groups() const { return groups_; } /*!< Groups of a row. */
   int64_t supers() const { return supers_; } /*!< Super groups of a row. */
   int64_t scale_bytes() const { return scale_bytes_; }
+
+  /*! \brief Keep only the columns [first, first + cols), which begin and end with a group. */
+  void Cut(int64_t first, int64_t cols);
 
   GroupedRow Row(int64_t row);
   GroupedRows View() const;

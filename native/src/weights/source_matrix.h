@@ -125,6 +125,10 @@ struct SourceSlice {
 std::vector<SourceSlice> OrderRows(const std::vector<SourceMatrix>& matrices,
                                    const std::vector<int64_t>& order);
 
+/*! \return Some of the rows; `runs` has the first row and the number of rows of each run. */
+std::vector<SourceSlice> SelectRows(const std::vector<SourceSlice>& slices,
+                                    const std::vector<int64_t>& runs);
+
 /*! \return Whether a matrix consists of floats, which any format can hold. */
 constexpr bool IsFloat(SourceType type) { return type < SourceType::kIntegers; }
 

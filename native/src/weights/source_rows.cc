@@ -124,6 +124,26 @@ std::vector<SourceSlice> OrderRows(const std::vector<SourceMatrix>& matrices,
   return slices;
 }
 
+std::vector<SourceSlice> SelectRows(const std::vector<SourceSlice>& slices,
+                                    const std::vector<int64_t>& runs) {
+  std::vector<SourceSlice> selected;
+  for (size_t i = 0; i + 1 < runs.size(); i += 2) {
+    const int64_t begin = runs[i], end = runs[i] + runs[i + 1];
+    int64_t slice_begin = 0;
+    for (SourceSlice slice : slices) {
+      const int64_t from = std::max(begin, slice_begin);
+      const int64_t to = std::min(end, slice_begin + slice.rows);
+      const int64_t skipped = from - slice_begin;
+      slice_begin += slice.rows;
+      if (from >= to) continue;
+      slice.first += skipped * slice.step;
+      slice.rows = to - from;
+      selected.push_back(slice);
+    }
+  }
+  return selected;
+}
+
 uint64_t SourceRowBytes(const SourceMatrix& matrix, int64_t cols) {
   if (matrix.type != SourceType::kIntegers) {
     return static_cast<uint64_t>(RowBytes(matrix.type, cols));
@@ -154,7 +174,8 @@ bool SourceReader::Load(const ParamPlan& param, int64_t begin, int64_t end) {
   });
   for (size_t i = 0; i < loaded_.size(); ++i) {
     LoadedRows& rows = loaded_[i];
-    if (rows.begin < rows.end && !LoadRows(param.matrices[i], param.cols, &rows)) return false;
+    if (rows.begin < rows.end && !LoadRows(param.matrices[i], param.MatrixCols(), &rows))
+      return false;
   }
   return true;
 }
@@ -228,23 +249,24 @@ bool SourceReader::ReadOrder(const ParamPlan& param) {
 
 bool SourceReader::DecodeFloats(const ParamPlan& param, MatrixFormat format, int64_t begin,
                                 int64_t end) {
-  floats_.resize(static_cast<size_t>((end - begin) * param.cols));
-  return ForEachSlice(param, begin, end,
-                      [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
-                        const auto index = static_cast<size_t>(slice.matrix);
-                        const SourceMatrix& matrix = param.matrices[index];
-                        float* out = floats_.data() + at * param.cols;
-                        if (IsFloat(matrix.type)) {
-                          if (!DecodeFloatRows(matrix, loaded_[index], from, rows, param.cols, out))
-                            return false;
-                        } else {
-                          single_.Resize(matrix.format, rows, param.cols);
-                          if (!DecodeGroupRows(matrix, loaded_[index], from, rows, 0, &single_))
-                            return false;
-                          single_.Dequantize(out);
-                        }
-                        return Check(matrix.tensor, RangeError(format, out, rows * param.cols));
-                      });
+  const int64_t cols = param.MatrixCols();
+  floats_.resize(static_cast<size_t>((end - begin) * cols));
+  const bool is_valid = ForEachSlice(
+      param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
+        const auto index = static_cast<size_t>(slice.matrix);
+        const SourceMatrix& matrix = param.matrices[index];
+        float* out = floats_.data() + at * cols;
+        if (IsFloat(matrix.type)) {
+          if (!DecodeFloatRows(matrix, loaded_[index], from, rows, cols, out)) return false;
+        } else {
+          single_.Resize(matrix.format, rows, cols);
+          if (!DecodeGroupRows(matrix, loaded_[index], from, rows, 0, &single_)) return false;
+          single_.Dequantize(out);
+        }
+        return Check(matrix.tensor, RangeError(format, out, rows * cols));
+      });
+  if (is_valid) CutColumns(&floats_, end - begin, cols, param.first_col, param.cols);
+  return is_valid;
 }
 
 bool SourceReader::DecodeFloatRows(const SourceMatrix& matrix, const LoadedRows& loaded,
@@ -271,12 +293,14 @@ bool SourceReader::DecodeFloatRows(const SourceMatrix& matrix, const LoadedRows&
 
 bool SourceReader::DecodeGroups(const ParamPlan& param, MatrixFormat format, int64_t begin,
                                 int64_t end) {
-  groups_.Resize(format, end - begin, param.cols);
-  return ForEachSlice(
+  groups_.Resize(format, end - begin, param.MatrixCols());
+  const bool is_valid = ForEachSlice(
       param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
         const auto index = static_cast<size_t>(slice.matrix);
         return DecodeGroupRows(param.matrices[index], loaded_[index], from, rows, at, &groups_);
       });
+  if (is_valid) groups_.Cut(param.first_col, param.cols);
+  return is_valid;
 }
 
 bool SourceReader::DecodeGroupRows(const SourceMatrix& matrix, const LoadedRows& loaded,

@@ -47,6 +47,12 @@ struct ParamPlan {
    * matrices of the same format.
    */
   std::vector<SourceSlice> slices;
+  /*! \brief The columns of the matrices, if the parameter has only `cols` of them; otherwise 0. */
+  int64_t source_cols = 0;
+  int64_t first_col = 0; /*!< The first of these; a multiple of the format's group. */
+
+  /*! \return The columns of the matrices. */
+  int64_t MatrixCols() const { return source_cols == 0 ? cols : source_cols; }
 };
 
 /*! \brief The plan of a conversion, validated by the caller. */
