@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +26,7 @@
 #include "ffi/tensor_arguments.h"
 #include "model/faulty_model.h"
 #include "model/paged_kv_state.h"
+#include "model/sharded_model.h"
 #include "model/tvm_model.h"
 
 namespace aiomlc {
@@ -36,18 +39,36 @@ using ffi::TensorView;
 class ModelObj : public ffi::Object {
  public:
   ModelObj(std::unique_ptr<TvmModel> model, const std::optional<Faults>& faults)
-      : model(std::move(model)) {
-    if (faults.has_value()) faulty_ = std::make_unique<FaultyModel>(this->model.get(), *faults);
+      : model(std::move(model)), faults_(faults) {
+    InjectFaults();
+  }
+  /*! \brief Let this model lead the other members of a group of shards. */
+  void Lead(std::unique_ptr<Communicator> communicator, std::vector<int> processors) {
+    sharded_ =
+        std::make_unique<ShardedModel>(model.get(), std::move(communicator), std::move(processors));
+    InjectFaults();
+  }
+  /*! \brief The model with all of its shards. */
+  Model* whole_model() const {
+    return sharded_ == nullptr ? static_cast<Model*>(model.get()) : sharded_.get();
   }
   /*! \brief The model for the engine, with injected faults if there are any. */
-  Model* engine_model() const {
-    return faulty_ == nullptr ? static_cast<Model*>(model.get()) : faulty_.get();
+  Model* engine_model() const { return faulty_ == nullptr ? whole_model() : faulty_.get(); }
+  /*! \brief Limit how long a pass in progress waits for other shards. */
+  void Interrupt() const {
+    if (sharded_ != nullptr) sharded_->Interrupt();
   }
   std::unique_ptr<TvmModel> model;
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.Model", ModelObj, ffi::Object);
 
  private:
+  void InjectFaults() {
+    if (faults_.has_value()) faulty_ = std::make_unique<FaultyModel>(whole_model(), *faults_);
+  }
+
+  const std::optional<Faults> faults_;
+  std::unique_ptr<ShardedModel> sharded_;
   std::unique_ptr<FaultyModel> faulty_;
 };
 
@@ -66,6 +87,10 @@ class CoreObj : public ffi::Object {
       : model_(std::move(model)),
         draft_model_(std::move(draft_model)),
         engine(model_->engine_model(), std::move(vocabulary), options) {}
+  void Stop() {
+    engine.Stop();
+    model_->Interrupt();
+  }
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.Core", CoreObj, ffi::Object);
 
@@ -121,8 +146,41 @@ ffi::Tensor RunForward(const ModelRef& model, const ffi::Shape& sequence_ids,
   input.token_ids.assign(token_ids.begin(), token_ids.end());
   int32_t end = 0;
   for (int32_t length : input.append_lengths) input.logit_positions.push_back((end += length) - 1);
-  model->model->Forward(input);
+  model->whole_model()->Forward(input);
   return model->model->logits();
+}
+
+/*! \return A member of a group of shards in the memory of a descriptor, which may be closed then.
+ */
+std::unique_ptr<Communicator> JoinShards(int descriptor, int rank, int size, int64_t spin_us,
+                                         std::function<void()> watch) {
+  std::shared_ptr<void> memory = MapShared(descriptor, Communicator::MemoryBytes(size));
+  Communicator::Options options;
+  options.rank = rank;
+  options.size = size;
+  options.spin = std::chrono::microseconds(spin_us);
+  options.watch = std::move(watch);
+  return std::make_unique<Communicator>(std::move(memory), std::move(options));
+}
+
+/*!
+ * \brief Let a model lead the shards in worker processes.
+ * \param processes Those of the ranks from 1 on, all children of this process.
+ * \param processors Those of the model's threads; empty: all.
+ */
+void LeadShards(const ModelRef& model, int descriptor, const ffi::Shape& processes,
+                const ffi::Shape& processors, int64_t spin_us) {
+  std::vector<pid_t> workers(processes.begin(), processes.end());
+  const int size = 1 + static_cast<int>(workers.size());
+  model->Lead(JoinShards(descriptor, 0, size, spin_us, WatchWorkers(std::move(workers))),
+              std::vector<int>(processors.begin(), processors.end()));
+}
+
+/*! \brief Run a model as another shard, until the first one or the parent process ends. */
+void RunModelShard(const ModelRef& model, int descriptor, int rank, int size, int parent,
+                   int64_t spin_us) {
+  const auto communicator = JoinShards(descriptor, rank, size, spin_us, WatchParent(parent));
+  RunShard(model->engine_model(), communicator.get());
 }
 
 CoreRef CreateCore(const ModelRef& model, const ffi::Optional<ModelRef>& draft_model,
@@ -289,18 +347,22 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("aiomlc.model_open", OpenModel)
       .def("aiomlc.model_add_sequence",
-           [](const ModelRef& model, int64_t id) { model->model->state().Add(id); })
+           [](const ModelRef& model, int64_t id) { model->whole_model()->state().Add(id); })
       .def("aiomlc.model_fork_sequence",
            [](const ModelRef& model, int64_t source_id, int64_t id, int64_t num_tokens) {
-             model->model->state().Fork(source_id, id, num_tokens);
+             model->whole_model()->state().Fork(source_id, id, num_tokens);
            })
       .def("aiomlc.model_remove_sequence",
-           [](const ModelRef& model, int64_t id) { model->model->state().Remove(id); })
+           [](const ModelRef& model, int64_t id) { model->whole_model()->state().Remove(id); })
       .def("aiomlc.model_free_pages",
            [](const ModelRef& model) { return model->model->state().FreePages(); })
       .def("aiomlc.model_forward", RunForward)
       .def("aiomlc.model_export_tokens", ExportTokens)
       .def("aiomlc.model_import_tokens", ImportTokens)
+      .def("aiomlc.shards_memory_bytes",
+           [](int size) { return static_cast<int64_t>(Communicator::MemoryBytes(size)); })
+      .def("aiomlc.model_lead_shards", LeadShards)
+      .def("aiomlc.model_run_shard", RunModelShard)
       .def("aiomlc.core_create", CreateCore)
       .def("aiomlc.core_submit", Submit)
       .def("aiomlc.core_cancel", [](const CoreRef& core, int64_t id) { core->engine.Cancel(id); })
@@ -313,7 +375,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.core_reset", [](const CoreRef& core) { core->engine.Reset(); })
       .def("aiomlc.core_run",
            [](const CoreRef& core) { TranslateErrors([&] { core->engine.Run(); }); })
-      .def("aiomlc.core_stop", [](const CoreRef& core) { core->engine.Stop(); })
+      .def("aiomlc.core_stop", [](const CoreRef& core) { core->Stop(); })
       .def("aiomlc.core_close",
            [](const CoreRef& core) { TranslateErrors([&] { core->engine.Close(); }); })
       .def("aiomlc.core_step",
