@@ -3,10 +3,10 @@
     python -m benchmarks.checkpoints --work build/bench --rounds 5 \\
         [--llama-bin llama.cpp/build/bin --llama-source llama.cpp] [--vllm-python PATH]
 
-Every program opens the same file: llama.cpp and aiomlc a GGUF file, vLLM and aiomlc a checkpoint
-whose weights and activations have 8 bits. AWQ and GPTQ have 4 bits in groups of 128, and random
-values, on which speed does not depend. The engines take turns. Prints tokens per second, and the
-ratios to aiomlc's `q4f16_1`.
+Every program opens the same file: llama.cpp and aiomlc a GGUF file, vLLM and aiomlc an AWQ
+checkpoint and one whose weights and activations have 8 bits. AWQ and GPTQ have 4 bits in groups of
+128, and random values, on which speed does not depend. The engines take turns. Prints tokens per
+second, and the ratios to aiomlc's `q4f16_1`.
 """
 
 from __future__ import annotations
@@ -82,8 +82,10 @@ def _open_engines(
         return AiomlcEngine(Setup(model, arguments.threads, "q4f16_1", opened=path))
 
     yield AiomlcEngine(setup)
-    for method in ("awq", "gptq"):
-        yield open_aiomlc(_make_checkpoint(model, method, shape))
+    yield AiomlcEngine(Setup(model, arguments.threads, "w4a8"))
+    stored = {method: _make_checkpoint(model, method, shape) for method in _QUANTIZATION}
+    for path in stored.values():
+        yield open_aiomlc(path)
 
     if arguments.llama_bin is not None:
         for kind in _GGUF_TYPES:
@@ -94,6 +96,7 @@ def _open_engines(
     if arguments.vllm_python is not None:
         yield open_aiomlc(vllm_cpu.quantize(model, arguments.vllm_python))
         yield vllm_cpu.make_peer(setup, arguments.vllm_python)
+        yield vllm_cpu.open_checkpoint("vLLM AWQ", stored["awq"], setup, arguments.vllm_python)
 
 
 def _make_checkpoint(model: Path, method: str, shape: Shape) -> Path:

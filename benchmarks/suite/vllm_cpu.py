@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("is_installed", "make_peer", "open_engine", "quantize", "server_environment")
+__all__ = (
+    "is_installed",
+    "make_peer",
+    "open_checkpoint",
+    "open_engine",
+    "quantize",
+    "server_environment",
+)
 
 import importlib
 import os
@@ -39,6 +46,11 @@ def make_peer(setup: Setup, python: Path) -> OfflinePeer:
     model, name = setup.model, "vLLM bf16"
     if setup.quantization == "q4f16_1":
         model, name = quantize(setup.model, python), "vLLM W8A8"
+    return open_checkpoint(name, model, setup, python)
+
+
+def open_checkpoint(name: str, model: Path, setup: Setup, python: Path) -> OfflinePeer:
+    """Start vLLM with a checkpoint as it is."""
     environment = server_environment(python, setup.threads)
     return OfflinePeer(name, PeerProgram("vllm", python, model, setup.threads, environment))
 
