@@ -23,6 +23,7 @@ _MAX_SEQUENCES: dict[Mode, int] = {"local": 32, "interactive": 1, "server": 128}
 _LOCAL_TOTAL_TOKENS = 16384
 _PREFILL_CHUNK = 512
 _STEP_BUDGET = 128
+_IDLE_STEP_BUDGET = 256  # More would gain little, and delay the sequences that arrive meanwhile.
 _MIN_TOTAL_TOKENS = 2 * PAGE_SIZE
 _NO_LIMIT = 2**31 - 1
 # The settings of what an encoder lacks, and their values that ask for nothing.
@@ -53,6 +54,7 @@ class StepSizes:
     max_batch_size: int
     prefill_chunk_size: int
     step_token_budget: int
+    idle_step_token_budget: int  #: While one sequence runs and none waits.
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class ServingLimits:
     max_total_tokens: int  #: Tokens of all sequences; a multiple of the page size.
     prefill_chunk_size: int
     step_token_budget: int
+    idle_step_token_budget: int
     max_recycling_sequences: (
         int  #: Finished sequences in the prefix cache; -1 for no limit, 0 if off.
     )
@@ -86,12 +89,14 @@ def step_sizes(config: EngineConfig, *, mode: Mode, context_window: int) -> Step
         _MAX_SEQUENCES[mode], chunk or _NO_LIMIT, budget or _NO_LIMIT
     )
     chunk = chunk or max(rows, budget or drafted, min(_PREFILL_CHUNK, single))
+    # Drafts are verified within the budget of a step.
+    idle = 0 if budget or drafted else min(chunk, _IDLE_STEP_BUDGET)
     budget = budget or max(rows, min(chunk, max(_STEP_BUDGET, drafted)))
     _require_at_most("max_num_sequence", rows, "prefill_chunk_size", chunk)
     _require_at_most("max_num_sequence", rows, "step_token_budget", budget)
     _require_at_most("step_token_budget", budget, "prefill_chunk_size", chunk)
     _require_at_most("spec_draft_length", drafted - 1, "step_token_budget - 1", budget - 1)
-    return StepSizes(rows, chunk, budget)
+    return StepSizes(rows, chunk, budget, max(budget, idle))
 
 
 def sequence_length(config: EngineConfig, context_window: int) -> int:
@@ -168,6 +173,7 @@ def serving_limits(
         max_total_tokens=total,
         prefill_chunk_size=sizes.prefill_chunk_size,
         step_token_budget=sizes.step_token_budget,
+        idle_step_token_budget=sizes.idle_step_token_budget,
         max_recycling_sequences=_max_recycling(config, rows),
         max_queue_size=_NO_LIMIT if config.max_queue_size is None else config.max_queue_size,
         num_slots=num_slots,

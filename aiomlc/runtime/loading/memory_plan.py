@@ -332,7 +332,8 @@ def _temporary_bytes(
     if is_speculative:
         chunks += models[0].recorded_bytes_per_token * sizes.step_token_budget
     # The models run one after the other.
-    return chunks + max(model.step_bytes_per_token for model in models) * sizes.step_token_budget
+    step = max(model.step_bytes_per_token for model in models) * sizes.idle_step_token_budget
+    return chunks + step
 
 
 def _logits_bytes(models: Sequence[ModelMemory], sizes: StepSizes, *, is_speculative: bool) -> int:
@@ -392,7 +393,12 @@ def _idle_expert_bytes(config: DecoderConfig, packed: Sequence[PackedParameter])
 
 
 def _sizes_of(limits: ServingLimits) -> StepSizes:
-    return StepSizes(limits.max_batch_size, limits.prefill_chunk_size, limits.step_token_budget)
+    return StepSizes(
+        limits.max_batch_size,
+        limits.prefill_chunk_size,
+        limits.step_token_budget,
+        limits.idle_step_token_budget,
+    )
 
 
 def _mebibytes(nbytes: int) -> str:

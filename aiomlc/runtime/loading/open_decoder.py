@@ -249,6 +249,7 @@ def _assemble(
         files.token_bytes,
         EngineOptions(
             step_token_budget=limits.step_token_budget,
+            idle_step_token_budget=limits.idle_step_token_budget,
             max_recycling_sequences=limits.max_recycling_sequences,
             max_queue_size=limits.max_queue_size,
             separate_prefill=config.prefill_mode == "chunked",

@@ -36,6 +36,8 @@ class EngineOptions:
     """The settings of a native engine; None means the native default."""
 
     step_token_budget: int | None = None  #: Maximum tokens of a step.
+    #: The same while one sequence runs and none waits, if it is more.
+    idle_step_token_budget: int | None = None
     #: Maximum number of entries in the prefix cache; -1: no limit.
     max_recycling_sequences: int | None = None
     max_queue_size: int | None = None  #: Maximum number of waiting sequences.

@@ -23,6 +23,8 @@ struct EngineOptions {
    * prefill_chunk_size().
    */
   int64_t step_token_budget = 512;
+  /*! \brief The same of a step with one sequence while none is waiting; ignored if it is less. */
+  int64_t idle_step_token_budget = 0;
   /*!
    * \brief The maximum number of ended sequences in the prefix cache; -1: no limit, 0: the prefix
    * cache is disabled, and prompts are not forked from running sequences either.

@@ -5,6 +5,7 @@
 #ifndef AIOMLC_ENGINE_STEP_CONTEXT_H_
 #define AIOMLC_ENGINE_STEP_CONTEXT_H_
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -28,6 +29,8 @@ struct StepContext {
         scheduler(&model->state(),
                   {.max_batch_size = model->max_batch_size(),
                    .step_token_budget = StepTokenBudget(*model, options),
+                   .idle_step_token_budget =
+                       std::min(options.idle_step_token_budget, model->prefill_chunk_size()),
                    .max_recycling = options.max_recycling_sequences,
                    .separate_prefill = options.separate_prefill,
                    .needs_whole_pieces = model->piece_traits().needs_whole_pieces}),

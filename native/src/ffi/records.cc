@@ -158,6 +158,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<EngineOptionsObj>()
       .def(refl::init<>())
       .def_rw("step_token_budget", &EngineOptions::step_token_budget)
+      .def_rw("idle_step_token_budget", &EngineOptions::idle_step_token_budget)
       .def_rw("max_recycling_sequences", &EngineOptions::max_recycling_sequences)
       .def_rw("max_queue_size", &EngineOptions::max_queue_size)
       .def_rw("separate_prefill", &EngineOptions::separate_prefill)

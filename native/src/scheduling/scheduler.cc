@@ -47,6 +47,7 @@ struct RowCandidate {
 Scheduler::Scheduler(const SequenceState* state, const SchedulerLimits& limits)
     : state_(state),
       step_token_budget_(limits.step_token_budget),
+      idle_step_token_budget_(std::max(limits.step_token_budget, limits.idle_step_token_budget)),
       max_scored_(limits.max_scored),
       separate_prefill_(limits.separate_prefill),
       needs_whole_pieces_(limits.needs_whole_pieces),
@@ -284,7 +285,11 @@ void Scheduler::PlanRows(size_t num_survivors, StepPlan* plan) const {
     return WithoutCutPiece(candidate.sequence->piece_keys, end) - candidate.num_computed;
   };
   const int64_t num_decodes = first_prefill - order.begin();
-  const int64_t num_left = step_token_budget_ - num_decodes;
+  // A long step delays nobody.
+  const bool is_alone =
+      order.size() == 1 && plan->preempted.empty() && waiting_.size() == plan->admitted.size();
+  const int64_t budget = is_alone ? idle_step_token_budget_ : step_token_budget_;
+  const int64_t num_left = budget - num_decodes;
   // A piece may need more tokens than the decodes of every step leave.
   if (prompt != order.end() &&
       (separate_prefill_ ||
@@ -303,7 +308,7 @@ void Scheduler::PlanRows(size_t num_survivors, StepPlan* plan) const {
     requested.push_back(num_tokens);
   }
   const std::vector<int64_t> granted =
-      SplitBudget(requested, step_token_budget_,
+      SplitBudget(requested, budget,
                   [&](size_t row, int64_t tokens) { return without_cut(order[row], tokens); });
   for (size_t i = 0; i < order.size(); ++i) {
     if (granted[i] == 0) continue;
@@ -326,7 +331,8 @@ void Scheduler::PlanDrafts(StepPlan* plan) const {
   for (const StepAdmission& admission : plan->admitted) {
     free -= CostOfNextStep(*admission.sequence);
   }
-  int64_t token_budget = step_token_budget_ - plan->prefill_tokens - plan->decode_tokens;
+  int64_t token_budget =
+      std::max<int64_t>(0, step_token_budget_ - plan->prefill_tokens - plan->decode_tokens);
   for (StepRow& row : plan->rows) {
     const Resources cost = CostOfNextStep(*row.sequence);
     row.num_draft = std::min(static_cast<int64_t>(row.sequence->draft_ids.size()), token_budget);

@@ -26,6 +26,8 @@ namespace aiomlc {
 struct SchedulerLimits {
   int64_t max_batch_size = 1;
   int64_t step_token_budget = 1;
+  /*! \brief The same of a step with one sequence while none is waiting, if it is more. */
+  int64_t idle_step_token_budget = 1;
   /*! \brief See PrefixCache. */
   int64_t max_recycling = 0;
   /*!
@@ -164,6 +166,7 @@ class Scheduler {
 
   const SequenceState* const state_;
   int64_t step_token_budget_;
+  int64_t idle_step_token_budget_;
   int64_t max_scored_;
   bool separate_prefill_;
   bool needs_whole_pieces_;

@@ -16,10 +16,11 @@ using ::testing::IsEmpty;
 
 class SchedulerTest : public ::testing::Test {
  protected:
-  explicit SchedulerTest(bool separate_prefill = false)
-      : scheduler_(
-            &model_,
-            {.max_batch_size = 3, .step_token_budget = 6, .separate_prefill = separate_prefill}) {}
+  explicit SchedulerTest(bool separate_prefill = false, int64_t idle_step_token_budget = 0)
+      : scheduler_(&model_, {.max_batch_size = 3,
+                             .step_token_budget = 6,
+                             .idle_step_token_budget = idle_step_token_budget,
+                             .separate_prefill = separate_prefill}) {}
 
   Sequence* Add(int64_t prompt_tokens) {
     SequenceOptions options;
@@ -54,6 +55,26 @@ class SchedulerTest : public ::testing::Test {
   std::vector<std::unique_ptr<Sequence>> sequences_;
   Scheduler scheduler_;
 };
+
+class IdleBudgetTest : public SchedulerTest {
+ protected:
+  IdleBudgetTest() : SchedulerTest(false, 10) {}
+};
+
+TEST_F(IdleBudgetTest, APromptThatDelaysNobodyIsPrefilledInLongerChunks) {
+  Add(24);
+  EXPECT_THAT(Tokens(Step()), ElementsAre(10));
+  Sequence* other = Add(8);
+  EXPECT_THAT(Tokens(Step()), ElementsAre(6));
+  scheduler_.Remove(other);
+  EXPECT_THAT(Tokens(Step()), ElementsAre(8));
+}
+
+TEST_F(IdleBudgetTest, APromptIsInShortChunksWhileASequenceWaitsForPages) {
+  Add(27);  // 7 of 8 pages.
+  Add(8);
+  EXPECT_THAT(Tokens(Step()), ElementsAre(6));
+}
 
 TEST_F(SchedulerTest, ALongPromptIsPrefilledInChunks) {
   Sequence* sequence = Add(14);

@@ -48,9 +48,9 @@ def plan_of(
         ("interactive", 64 * GIB, {}, 1, 8192, 8192, 512, 128),
         ("server", 512 * GIB, {}, 128, 128 * 8192, 8192, 512, 128),
         # With less memory, the tokens and the longest sequence shrink.
-        ("local", 5 * GIB, {}, 32, 7536, 7536, 512, 128),
-        ("interactive", 5 * GIB, {}, 1, 7776, 7776, 512, 128),
-        ("server", 20 * GIB, {}, 128, 129664, 8192, 512, 128),
+        ("local", 5 * GIB, {}, 32, 7232, 7232, 512, 128),
+        ("interactive", 5 * GIB, {}, 1, 7472, 7472, 512, 128),
+        ("server", 20 * GIB, {}, 128, 129360, 8192, 512, 128),
         # One sequence of the full context.
         ("local", 64 * GIB, {"max_num_sequence": 1}, 1, 8192, 8192, 512, 128),
         # Given sizes take precedence; tokens are rounded up to pages.
@@ -165,9 +165,9 @@ def test_str_of_a_plan_is_a_table() -> None:
         "  weights                        4,096.0 MiB  mapped from the cache on disk",
         "  KV cache                       2,050.0 MiB  1,025 pages of 16 tokens of 131,072 bytes",
         "    prefix cache                 2,050.0 MiB  at most, 8 sequences",
-        "  workspace                         47.5 MiB  estimated",
+        "  workspace                         85.0 MiB  estimated",
         "  logits                             8.3 MiB",
-        "  total                          6,201.8 MiB",
+        "  total                          6,239.3 MiB",
         "  budget                         8,192.0 MiB  50% of 16,384.0 MiB of the test",
         "  max_num_sequence                     8      given",
         "  max_total_sequence_length       16,384      inferred",
