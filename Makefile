@@ -239,7 +239,7 @@ opencl: build/opencl/installed
 # Files of llama.cpp's converter, which needs torch, have the logits of transformers.
 converter: build/converter/installed $(LLAMA_CPP)/convert_hf_to_gguf.py
 	AIOMLC_LLAMA_CPP="$(CURDIR)/$(LLAMA_CPP)" build/converter/bin/python -m pytest -n 0 \
-	  tests/model/families/test_llama_cpp_converter.py
+	  tests/model/families/test_llama_cpp_converter.py tests/model/families/test_mmproj_converter.py
 
 # Lines of the API and the runtime that unit tests reach.
 coverage: dev

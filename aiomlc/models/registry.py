@@ -185,6 +185,8 @@ VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig | None]] = MappingPro
 )
 
 
+# Those whose decoders see all positions of an image at once, which a GGUF file does not say.
+_SEE_WHOLE_IMAGES = ("gemma3",)
 # Those of which MLC's format has the tower.
 _MLC_VISION = ("llava",)
 _CONTENTS = "a model's directory has one of them, a tokenizer and safetensors or MLC weights"
@@ -294,6 +296,8 @@ def _read_gguf_description(files: ConfigFiles) -> ModelDescription:
     layout = model.checkpoint.in_gguf(model.model_type)
     model = replace(model, checkpoint=layout)
     vision = _read_mmproj(path, model)
+    if vision is not None and vision.model_type in _SEE_WHOLE_IMAGES:
+        model = model.with_attention(sees_whole_pieces=True)
     return ModelDescription(as_encoder(model, fields, files), path, None, vision)
 
 
@@ -305,7 +309,8 @@ def _read_mmproj(path: Path, model: DecoderConfig) -> VisionConfig | None:
             return None
 
         fields = Fields(tower_fields(tower, model.hidden_size), tower.path)
-        return VISION_TYPES[fields.string("model_type")](fields)
+        vision = VISION_TYPES[fields.string("model_type")](fields)
+        return None if vision is None else vision.in_gguf()
 
 
 def _encoder_in_gguf(config: EncoderConfig, tensors: Container[str]) -> EncoderConfig:

@@ -19,8 +19,8 @@ __all__ = (
 )
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 from aiomlc.models.config.activation import Activation
 from aiomlc.models.config.decoder import NormKind
@@ -190,6 +190,8 @@ class VisionConfig:
     attention_scale: float = 0.0  #: Factor on products of queries and keys; 0 for the usual one.
     #: Whether the two axes of RoPE have a half of each head, and not a half of each pair.
     halves_heads: bool = False
+    #: Whether the dimensions of a pair are neighbors in the checkpoint.
+    alternates_rows: bool = False
     projector: tuple[ProjectorStep, ...]
     embedded_size: int  #: The numbers of an output row.
     merge: int = 1  #: The side of the block of patches that an output row stands for.
@@ -225,6 +227,15 @@ class VisionConfig:
         heads = 4 * self.num_heads * self.head_dim
         inner = max(heads, 3 * self.intermediate_size)
         return 2 * self.patch_inputs + 4 * self.hidden_size + inner + 2 * self.embedded_size
+
+    def in_gguf(self) -> Self:
+        """Return the tower as llama.cpp's converter writes it: norms include their offsets, and
+        pairs of alternating frequencies are neighbors."""
+        projector = tuple(
+            replace(step, offset=0.0) if isinstance(step, NormStep) else step
+            for step in self.projector
+        )
+        return replace(self, projector=projector, alternates_rows=self.rope_alternates)
 
     def renamed(self, name: str) -> str:
         """Return the name by which the parameters call a tensor of a checkpoint."""

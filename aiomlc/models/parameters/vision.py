@@ -108,10 +108,13 @@ def _layer(name: str, source: str, config: VisionConfig) -> Iterator[Parameter]:
 
 
 def _pair_order(config: VisionConfig, heads: int) -> RowOrder | None:
-    """Return the order of the rows of heads whose halves are rotated apart.
+    """Return the order of the rows of heads whose pairs are not half a head apart.
 
-    Here, the dimensions of a pair are half a head apart.
+    Their halves are rotated apart, or the dimensions of a pair are neighbors.
     """
+    if config.alternates_rows:
+        return RowOrder(heads, config.head_dim // 2, (1, 1))
+
     part = config.head_dim // 4
     return RowOrder(heads, 2, (part, part)) if config.halves_heads else None
 
