@@ -56,12 +56,13 @@ QUANTIZATION_NAMES = (
 
 # The values that mean "not used" in MLC LLM's configuration; any other is rejected by name.
 _UNUSED: dict[str, tuple[object, ...]] = {
-    "tensor_parallel_shards": (None, 1),
     "pipeline_parallel_stages": (None, 1),
     "opt": (None,),
     "kv_state_kind": (None, "kv_cache", "hybrid"),
     "spec_tree_width": (1,),
 }
+
+_ALTERNATIVES = {"pipeline_parallel_stages": ": use tensor_parallel_shards"}
 
 _LEGACY_DRAFT_LENGTH = 4  # The default of MLC LLM's earlier constructors, also without speculation.
 _LIBRARY_SUFFIXES = (".so", ".dylib", ".dll", ".tar", ".wasm")
@@ -122,6 +123,9 @@ class EngineConfig:
     gpu_memory_utilization: Annotated[float | None, Number(gt=0, le=1)] = None
     #: Threads of the kernels; None: the physical cores that this process may use.
     num_threads: Annotated[int | None, Integer(ge=1, le=1024)] = None
+    #: The processes that compute the model together (tensor parallelism), each with a part of its
+    #: weights, of its KV cache and of `num_threads`; None: as an MLC directory says, or 1.
+    tensor_parallel_shards: Annotated[int | None, Integer(ge=1, le=64)] = None
     #: Maximum number of waiting and paused sequences; None means no limit.
     max_queue_size: Annotated[int | None, Integer(ge=0)] = 4096
     #: Unread tokens at which a choice is paused until its reader has caught up.
@@ -156,7 +160,6 @@ class EngineConfig:
     verbose: Annotated[bool, Flag()] = False  #: Log the memory plan at level INFO, not DEBUG.
     enable_tracing: Annotated[bool, Flag()] = False  #: Record events, for `engine.trace()`.
     model_lib: str | None = None
-    tensor_parallel_shards: object = None
     pipeline_parallel_stages: object = None
     opt: object = None
     #: For recurrent models only, which need no number: checkpoints and drafts have a budget.
@@ -177,7 +180,7 @@ class EngineConfig:
         for name, unused in _UNUSED.items():
             value = getattr(self, name)
             if value not in unused:
-                raise _unsupported(name, value)
+                raise _unsupported(name, value, _ALTERNATIVES.get(name, ""))
 
         self._check_speculation()
 

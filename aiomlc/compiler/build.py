@@ -18,7 +18,7 @@ from aiomlc.compiler.cache import LIBRARY_NAME, METADATA_NAME
 from aiomlc.compiler.cache_graph import CacheGraph
 from aiomlc.compiler.encoder_graph import encoder_graph
 from aiomlc.compiler.job import CompileJob, LibraryMetadata, LibraryWriteError
-from aiomlc.compiler.parameters import parameter_records
+from aiomlc.compiler.parameters import parameter_records, shard_quantization
 from aiomlc.compiler.quantization import Quantization, quantization_of
 from aiomlc.compiler.vision_graph import vision_graph
 from aiomlc.config import PAGE_SIZE
@@ -64,11 +64,13 @@ def _decoder_graph(
     job: CompileJob, config: DecoderConfig, quantization: Quantization
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
     backend = backend_of(job.device)
-    cache = backend.kv_cache(config, quantization, job.kv_cache_dtype)
+    shard = config.shard
+    cache = backend.kv_cache(shard, quantization, job.kv_cache_dtype)
     compiler = backend.graph_compiler(job.target)
-    graph = compiler.cache_graph(config, cache)
-    decoder = Decoder(config, cache.compute_dtype, graph.create)
-    decoder = compiler.lower_decoder(decoder, quantization, cache)
+    graph = compiler.cache_graph(shard, cache)
+    decoder = Decoder(shard, cache.compute_dtype, graph.create)
+    formats = shard_quantization(decoder_parameters(config), quantization)
+    decoder = compiler.lower_decoder(decoder, formats, cache)
     module, named, _ = decoder.export_tvm(_functions(config, graph), allow_extern=True)
     return graph.extend(module), library_metadata(
         job, config, quantization, [name for name, _ in named]
@@ -80,8 +82,8 @@ def library_metadata(
 ) -> LibraryMetadata:
     """Return the metadata that a loader reads; `graph_names` orders the packed parameters."""
     backend = backend_of(job.device)
-    cache = backend.kv_cache(config, quantization, job.kv_cache_dtype)
-    shape = config.cache_shape
+    cache = backend.kv_cache(config.shard, quantization, job.kv_cache_dtype)
+    shape = config.shard.cache_shape
     return {
         "model_type": config.model_type,
         "quantization": quantization.name,
@@ -103,11 +105,13 @@ def library_metadata(
         # A row of a layer with other heads is no row of the cache.
         "imports_prefixes": backend.imports_prefixes
         and not config.recurrent
-        and config.has_equal_heads,
+        and config.has_equal_heads
+        and config.num_shards == 1,
         "page_size": PAGE_SIZE,
         "prefill_chunk_size": job.prefill_chunk_size,
         "max_batch_size": job.max_batch_size,
         "tie_word_embeddings": config.tie_word_embeddings,
+        "tensor_parallel_shards": config.num_shards,
         "params": parameter_records(
             decoder_parameters(config), quantization, backend.layout_family, graph_names
         ),

@@ -63,6 +63,11 @@ class Backend(Protocol):
         """Return why drafts of a model's tokens are not verified; None if they are."""
         ...
 
+    @property
+    def supports_shards(self) -> bool:
+        """Whether several processes can compute a model together."""
+        ...
+
     def check(self, config: AnyConfig, quantization: Quantization, dtype: KVCacheType) -> None:
         """Require that the back end supports a model with these formats.
 

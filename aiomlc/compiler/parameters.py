@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ("INPUT_ORDER", "pack_parameters", "parameter_records")
+__all__ = ("INPUT_ORDER", "pack_parameters", "parameter_records", "shard_quantization")
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from aiomlc.compiler.quantization import Quantization
@@ -23,6 +24,19 @@ def pack_parameters(
         PackedParameter.from_parameter(p, quantization.layout_of(p))
         for p in _with_orders(parameters, quantization)
     ]
+
+
+def shard_quantization(parameters: Iterable[Parameter], quantization: Quantization) -> Quantization:
+    """Return a quantization with the layouts of the matrices of one shard."""
+    if not quantization.layouts:
+        return quantization
+
+    layouts = {
+        p.name: PackedParameter.from_parameter(p, quantization.layout_of(p)).shard_layout
+        for p in parameters
+        if p.kind == "matrix"
+    }
+    return replace(quantization, layouts=layouts)
 
 
 def parameter_records(

@@ -32,10 +32,11 @@ OVERRIDES: Final = (
     "sliding_window_size",
     "attention_sink_size",
     "kv_cache_dtype",
+    "tensor_parallel_shards",
 )
 # MLC LLM's overrides, which an engine chooses when it opens the model.
 _CHOSEN_LATER: Final = ("prefill_chunk_size", "max_batch_size")
-_ONE: Final = ("tensor_parallel_shards", "pipeline_parallel_stages")
+_ONE: Final = ("pipeline_parallel_stages",)
 _OPTIMIZATIONS: Final = ("O0", "O1", "O2", "O3")
 
 

@@ -47,6 +47,7 @@ async def prepare_weights(
     quantization: str,
     num_threads: int,
     on_progress: Callable[[Progress], object] | None = None,
+    shard: int = 0,
 ) -> PackedWeights:
     """Return the packed weights of a model, converting them unless they are cached.
 
@@ -56,13 +57,14 @@ async def prepare_weights(
         quantization: The name of the quantization, for the list of entries.
         num_threads: Threads of the conversion.
         on_progress: Called about 20 times a second during the conversion, and once at its end.
+        shard: The shard whose parts of the parameters are packed.
 
     Raises:
         ModelLoadError: If a file is missing or invalid, a tensor is missing or has the wrong shape,
             or the cache cannot be written.
         BadRequestError: If a setting of the cache is invalid.
     """
-    parameters = tuple(map(PackedParameter.from_json, params))
+    parameters = tuple(PackedParameter.from_json(values).of_shard(shard) for values in params)
     known = await digest_sources(source, num_threads)
     # The digests must be those of the files whose headers were read.
     if any(source.stamps.get(name) != stamp for name, stamp in known.stamps.items()):

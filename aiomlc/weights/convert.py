@@ -153,7 +153,7 @@ def _conversion_error(
 
     source = Path(str(path))
     place = (source, offset)
-    for matrix in plan.params[index].matrices if index >= 0 else ():
+    for matrix in plan.converted[index].matrices if index >= 0 else ():
         for tensor in matrix.tensors():
             if (tensor.path, tensor.offset) == place:
                 problem = _with_scales(str(message), matrix, tensor)

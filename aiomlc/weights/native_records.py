@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("native_records",)
 
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
 from aiomlc.weights.formats.source import SourceTensor
@@ -16,19 +17,19 @@ FileIds = Mapping[Path, int]
 
 
 def native_records(plan: ConversionPlan) -> list[Record]:
-    """Return a record for each parameter."""
+    """Return a record for each parameter that is converted."""
     files = {path: index for index, path in enumerate(plan.files)}
-    return [_parameter(planned, files) for planned in plan.params]
+    return [_parameter(planned, files) for planned in plan.converted]
 
 
 def _parameter(planned: ParameterPlan, files: FileIds) -> Record:
     parameter, order = planned.parameter, planned.row_order
-    rows, columns = (*parameter.shape, 1)[:2]
+    rows, columns = (*parameter.shard_shape, 1)[:2]
     if parameter.kind == "order":
         rows, columns = 1, rows
-    return {
+    record = {
         "kind": parameter.storage,
-        "layout": parameter.layout if parameter.storage == "matrix" else (),
+        "layout": parameter.shard_layout if parameter.storage == "matrix" else (),
         "rows": rows,
         "cols": columns,
         "added": planned.weight_offset,
@@ -36,6 +37,16 @@ def _parameter(planned: ParameterPlan, files: FileIds) -> Record:
         "destination": planned.offset,
         "bytes": planned.nbytes,
         "matrices": [_matrix(matrix, files) for matrix in planned.matrices],
+    }
+    if parameter.split is None:
+        return record
+
+    first_column, _ = parameter.columns
+    return {
+        **record,
+        "row_runs": tuple(chain.from_iterable(parameter.row_runs)),
+        "first_col": first_column,
+        "source_cols": (*parameter.shape, 1)[1],
     }
 
 

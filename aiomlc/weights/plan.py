@@ -49,6 +49,11 @@ class ConversionPlan:
     params: tuple[ParameterPlan, ...]
     nbytes: int  #: Of the packed file.
 
+    @property
+    def converted(self) -> tuple[ParameterPlan, ...]:
+        """The parameters that are written; the others are zero, as a new file is."""
+        return tuple(plan for plan in self.params if not plan.parameter.is_zero)
+
 
 def packed_file_bytes(parameters: Iterable[PackedParameter]) -> int:
     """Return the size in bytes of the packed file with `parameters` in this order."""

@@ -11,6 +11,7 @@ __all__ = (
     "Overrides",
     "Preset",
     "Quantization",
+    "Shards",
     "one_model",
 )
 
@@ -48,6 +49,12 @@ KVCacheDtype = Annotated[
     typer.Option(
         help="The KV cache's dtype: auto, float16, bfloat16, float32 or int8.",
         rich_help_panel=_PANEL,
+    ),
+]
+Shards = Annotated[
+    int | None,
+    typer.Option(
+        help="Processes that share each layer, such as one per socket.", rich_help_panel=_PANEL
     ),
 ]
 Overrides = Annotated[

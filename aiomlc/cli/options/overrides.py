@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiomlc.cli.options.common import Device, KVCacheDtype, Overrides, Quantization
+from aiomlc.cli.options.common import Device, KVCacheDtype, Overrides, Quantization, Shards
 from aiomlc.cli.terminal.failures import CommandError
 from aiomlc.config import EngineConfig
 from aiomlc.validation.suggestions import ENGINE_SYNONYMS, suggest
@@ -29,6 +29,7 @@ class ModelOptions:
     device: Device = "auto"
     quantization: Quantization = None
     kv_cache_dtype: KVCacheDtype = "auto"
+    tensor_parallel_shards: Shards = None
     overrides: Overrides = ""
 
     def config(self, **fields: Any) -> EngineConfig:  # noqa: ANN401 - of any type.
@@ -46,7 +47,8 @@ class ModelOptions:
         Raises:
             BadRequestError: If a value is invalid.
         """
-        fields |= {"quantization": self.quantization, "kv_cache_dtype": self.kv_cache_dtype}
+        names = ("quantization", "kv_cache_dtype", "tensor_parallel_shards")
+        fields |= {name: getattr(self, name) for name in names}
         return EngineConfig(**{**fields, **settings})
 
 

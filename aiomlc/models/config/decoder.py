@@ -32,6 +32,7 @@ from aiomlc.models.config.layers import (
 )
 from aiomlc.models.config.rope import DEFAULT_THETA, RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
+from aiomlc.models.config.shards import divided_layer, require_divisible
 from aiomlc.models.config.sliding_window import (
     HFWindow,
     parse_context,
@@ -147,6 +148,27 @@ class DecoderConfig:
     #: The first layers to whose outputs embedded pieces add further rows (deepstack of Qwen 3 VL).
     num_piece_layers: int = 0
     checkpoint: CheckpointLayout = field(default_factory=CheckpointLayout)
+    #: The shards that compute the model together; the sizes above are those of all of them.
+    num_shards: int = 1
+
+    @property
+    def shard(self) -> Self:
+        """The config with the sizes of one shard."""
+        if self.num_shards == 1:
+            return self
+
+        layers = (divided_layer(layer, self.num_shards) for layer in self.layers)
+        return replace(self, layers=tuple(layers))
+
+    @property
+    def has_divided_head(self) -> bool:
+        """Whether each shard computes the logits of a part of the vocabulary."""
+        return self.num_shards > 1 and self.vocab_size % self.num_shards == 0
+
+    @property
+    def reuses_embedding(self) -> bool:
+        """Whether the output head is the matrix of the embedding; a divided head is another."""
+        return self.tie_word_embeddings and not self.has_divided_head
 
     @property
     def num_hidden_layers(self) -> int:
@@ -246,6 +268,16 @@ class DecoderConfig:
         """Whether all layers have the heads of the KV cache."""
         shape = self.cache_shape[1:]
         return all((n.num_heads, n.num_kv_heads, n.head_dim) == shape for n in self.attention)
+
+    def with_shards(self, count: int) -> Self:
+        """Return the config for `count` shards.
+
+        Raises:
+            BadRequestError: If the model cannot be divided; `param` is `tensor_parallel_shards`.
+        """
+        if count > 1:
+            require_divisible(self.layers, count)
+        return replace(self, num_shards=count)
 
     def map_attention(self, change: Callable[[AttentionConfig], AttentionConfig]) -> Self:
         """Return the config with `change` applied to the attention of every layer that has it."""

@@ -27,6 +27,7 @@ from aiomlc.models.graph.layers import (
 )
 from aiomlc.models.graph.mixers import Mixer, build_mixer
 from aiomlc.models.graph.module import Module
+from aiomlc.models.graph.shards import AllReduce
 from aiomlc.models.graph.step import Step
 from aiomlc.models.graph.streams import AddToLaterStreams, AltUp, Laurel
 
@@ -53,6 +54,7 @@ class Block(Module):
         super().__init__()
         self.plan: LayerConfig = config.layers[layer]
         self.sum: Add = Add()
+        self.all_reduce: AllReduce | None = AllReduce() if config.num_shards > 1 else None
         for part in self.plan.parts:  # In their order, which is also that of the parameters.
             match part:
                 case self.plan.mixer.part:
@@ -112,9 +114,14 @@ class Block(Module):
     ) -> tuple[nn.Tensor, nn.Tensor]:
         # Residual sum, norm and the following matrix are one call, so that one kernel can do all.
         if update is not None:
-            return self.mixer.add_norm(update, residual, self.input_layernorm, step)
+            mixed, residual = self.mixer.add_norm(update, residual, self.input_layernorm, step)
+        else:
+            mixed = self.mixer(self.input_layernorm(residual), step)
+        return self._whole(mixed), residual
 
-        return self.mixer(self.input_layernorm(residual), step), residual
+    def _whole(self, part: nn.Tensor) -> nn.Tensor:
+        """Return the sum of what all shards computed for a mixer or a feed-forward layer."""
+        return part if self.all_reduce is None else self.all_reduce(part)
 
 
 class PreNormBlock(Block):
@@ -125,7 +132,7 @@ class PreNormBlock(Block):
     ) -> tuple[nn.Tensor, nn.Tensor]:
         mixed, residual = self._mix_normed(update, residual, step)
         update, residual = self.mlp(mixed, residual, self.post_attention_layernorm)
-        return update, residual
+        return self._whole(update), residual
 
 
 class MlpNormBlock(Block):
@@ -135,9 +142,9 @@ class MlpNormBlock(Block):
         self, update: nn.Tensor | None, residual: nn.Tensor, step: Step
     ) -> tuple[nn.Tensor, nn.Tensor]:
         assert update is None, "no block is before it"
-        mixed = self.mixer(residual, step)
+        mixed = self._whole(self.mixer(residual, step))
         update, residual = self.mlp(mixed, residual, self.post_attention_layernorm)
-        return update, residual
+        return self._whole(update), residual
 
 
 class SandwichNormBlock(Block):
@@ -149,7 +156,7 @@ class SandwichNormBlock(Block):
         mixed, residual = self._mix_normed(update, residual, step)
         mixed = self.post_attention_layernorm(mixed)
         update, residual = self.mlp(mixed, residual, self.pre_feedforward_layernorm)
-        return self.post_feedforward_layernorm(update), residual
+        return self.post_feedforward_layernorm(self._whole(update)), residual
 
 
 class _EmbeddingBlock(SandwichNormBlock):
@@ -225,9 +232,10 @@ class PostNormBlock(Block):
     ) -> tuple[nn.Tensor, nn.Tensor]:
         if update is not None:
             residual = self.sum(update, residual)
-        mixed = self.post_attention_layernorm(self.mixer(residual, step))
+        mixed = self.post_attention_layernorm(self._whole(self.mixer(residual, step)))
         residual = self.sum(mixed, residual)
-        return self.post_feedforward_layernorm(self.mlp.without_norm(residual)), residual
+        update = self._whole(self.mlp.without_norm(residual))
+        return self.post_feedforward_layernorm(update), residual
 
 
 class ParallelBlock(Block):
@@ -243,7 +251,7 @@ class ParallelBlock(Block):
         mixed = self.mixer(x, step)
         if "post_attention_layernorm" in self.plan.parts:
             x = self.post_attention_layernorm(residual)
-        return self.sum(mixed, self.mlp.without_norm(x)), residual
+        return self._whole(self.sum(mixed, self.mlp.without_norm(x))), residual
 
 
 _BLOCKS: Mapping[NormPlacement, type[Block]] = {

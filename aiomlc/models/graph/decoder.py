@@ -27,6 +27,7 @@ from aiomlc.models.graph.layers import (
     SoftCap,
 )
 from aiomlc.models.graph.module import Module
+from aiomlc.models.graph.shards import GatherShards
 from aiomlc.models.graph.step import Step
 from aiomlc.models.graph.streams import AddPieceRows, StreamProjections, SumStreams
 
@@ -49,10 +50,14 @@ class Decoder(Module):
             self.soft_cap = SoftCap(config.final_logit_softcapping)
         self.gather_rows: GatherRows = GatherRows()
         self.lm_head: Linear | None = None
-        if not config.tie_word_embeddings:
+        self.gather_shards: GatherShards | None = None
+        shards = config.num_shards if config.has_divided_head else 1
+        if shards > 1:
+            self.gather_shards = GatherShards(shards)
+        if not config.reuses_embedding:
             self.lm_head = Linear(
                 config.hidden_size,
-                config.vocab_size,
+                config.vocab_size // shards,
                 bias=config.head_bias,
                 out_dtype="float32",
             )
@@ -122,7 +127,8 @@ class Decoder(Module):
         return self._capped(head(x))
 
     def _capped(self, logits: nn.Tensor) -> nn.Tensor:
-        return logits if self.soft_cap is None else self.soft_cap(logits)
+        capped = logits if self.soft_cap is None else self.soft_cap(logits)
+        return capped if self.gather_shards is None else self.gather_shards(capped)
 
 
 def build_scale(factor: float) -> Scale | None:

@@ -21,14 +21,15 @@ from aiomlc.models.config.layers import (
     StreamsConfig,
 )
 from aiomlc.models.parameters.moe import expert_parameters
-from aiomlc.models.parameters.parameter import Parameter, RowOrder
+from aiomlc.models.parameters.parameter import Parameter, RowOrder, Split
 from aiomlc.models.parameters.tensor_names import fused_name, hf_name, mlc_name, mlc_parts
 
 
 def decoder_parameters(config: DecoderConfig) -> tuple[Parameter, ...]:
     """Return every parameter of a decoder, under the graph's names (a matrix without `.weight`)."""
     return tuple(
-        _with_external_names(parameter, config.model_type) for parameter in _parameters(config)
+        _with_external_names(replace(parameter, shards=config.num_shards), config.model_type)
+        for parameter in _parameters(config)
     )
 
 
@@ -37,7 +38,7 @@ def _with_external_names(parameter: Parameter, model_type: str) -> Parameter:
         parameter,
         sources=tuple(hf_name(model_type, source) for source in parameter.sources),
         fused_source=fused_name(model_type, parameter.fused_source),
-        mlc_name=mlc_name(model_type, parameter.name),
+        mlc_name=mlc_name(model_type, parameter.mlc_name or parameter.name),
         mlc_parts=mlc_parts(model_type, parameter.name),
     )
 
@@ -49,10 +50,23 @@ def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
     for index, layer in enumerate(config.layers):
         yield from _layer(f"model.layers.{index}", config, layer)
     yield from _norm("model.norm", config)
-    if not config.tie_word_embeddings:
-        yield _matrix("lm_head", table)
+    if not config.reuses_embedding:
+        yield _head(config, table)
         if config.head_bias:
-            yield _vector("lm_head.bias", config.vocab_size)
+            yield replace(_vector("lm_head.bias", config.vocab_size), split=_head_split(config))
+
+
+def _head(config: DecoderConfig, table: tuple[int, int]) -> Parameter:
+    head = replace(_matrix("lm_head", table), split=_head_split(config))
+    if not config.tie_word_embeddings:
+        return head
+
+    embedding = "model.embed_tokens"
+    return replace(head, sources=(f"{embedding}.weight",), mlc_name=embedding)
+
+
+def _head_split(config: DecoderConfig) -> Split | None:
+    return Split("rows", (config.vocab_size,)) if config.has_divided_head else None
 
 
 def _layer_embeddings(config: DecoderConfig) -> Iterator[Parameter]:
@@ -196,11 +210,12 @@ def _attention(
     is_fused = layout.qkv_name in layout.hf_fused
     parts = (layout.qkv_name,) if is_fused else _qkv_parts(attention)
     qkv = _matrix(f"{prefix}.{layout.qkv_name}", (fused, config.hidden_size), prefix, parts)
-    yield replace(qkv, row_order=row_order)
+    split = _qkv_split(attention)
+    yield replace(qkv, row_order=row_order, split=split)
     if attention.qkv_bias:
         name = f"{prefix}.{layout.qkv_name}.bias"
         sources = tuple(f"{prefix}.{part}.bias" for part in parts)
-        yield Parameter(name, "vector", (fused,), sources, row_order=row_order)
+        yield Parameter(name, "vector", (fused,), sources, row_order=row_order, split=split)
     if attention.qk_norm != "none":
         for part, heads in (("q", attention.num_heads), ("k", attention.num_kv_heads)):
             if part == "k" and attention.kv_source is not None:
@@ -208,11 +223,27 @@ def _attention(
 
             size = attention.head_dim * (heads if attention.qk_norm == "full_width" else 1)
             yield _vector(f"{prefix}.{part}_norm.weight", size, layout.hf_norm_offset)
-    yield _matrix(f"{prefix}.o_proj", (config.hidden_size, queries))
+    yield _by_columns(_matrix(f"{prefix}.o_proj", (config.hidden_size, queries)))
     if attention.output_bias:
-        yield _vector(f"{prefix}.o_proj.bias", config.hidden_size)
+        yield _of_first(_vector(f"{prefix}.o_proj.bias", config.hidden_size))
     if attention.sink_scores:
-        yield _vector(f"{prefix}.sinks.weight", attention.num_heads)
+        heads = attention.num_heads
+        yield replace(_vector(f"{prefix}.sinks.weight", heads), split=Split("rows", (heads,)))
+
+
+def _qkv_split(attention: AttentionConfig) -> Split:
+    """Return the rows of queries, gates, keys and values; a shard has those of its heads."""
+    queries = (attention.num_heads,) * (2 if attention.output_gate else 1)
+    keys = (attention.num_kv_heads,) * (len(_qkv_parts(attention)) - 1)
+    return Split("rows", tuple(heads * attention.head_dim for heads in (*queries, *keys)))
+
+
+def _by_columns(matrix: Parameter) -> Parameter:
+    return replace(matrix, split=Split("columns"))
+
+
+def _of_first(vector: Parameter) -> Parameter:
+    return replace(vector, split=Split("first"))
 
 
 def _qkv_parts(attention: AttentionConfig) -> tuple[str, ...]:
@@ -252,17 +283,21 @@ def _feed_forward(
     if layer.gated:
         is_fused = "gate_up_proj" in config.checkpoint.hf_fused
         parts = ("gate_up_proj",) if is_fused else ("gate_proj", "up_proj")
-        yield _matrix(f"{prefix}.gate_up_proj", (2 * inner, hidden), prefix, parts)
+        split = Split("rows", (inner, inner))
+        gate_up = _matrix(f"{prefix}.gate_up_proj", (2 * inner, hidden), prefix, parts)
+        yield replace(gate_up, split=split)
         if layer.bias:
             sources = tuple(f"{prefix}.{part}.bias" for part in parts)
-            yield Parameter(f"{prefix}.gate_up_proj.bias", "vector", (2 * inner,), sources)
+            name = f"{prefix}.gate_up_proj.bias"
+            yield Parameter(name, "vector", (2 * inner,), sources, split=split)
     else:
-        yield _matrix(f"{prefix}.up_proj", (inner, hidden))
+        split = Split("rows", (inner,))
+        yield replace(_matrix(f"{prefix}.up_proj", (inner, hidden)), split=split)
         if layer.bias:
-            yield _vector(f"{prefix}.up_proj.bias", inner)
-    yield _matrix(f"{prefix}.down_proj", (hidden, inner))
+            yield replace(_vector(f"{prefix}.up_proj.bias", inner), split=split)
+    yield _by_columns(_matrix(f"{prefix}.down_proj", (hidden, inner)))
     if layer.bias:
-        yield _vector(f"{prefix}.down_proj.bias", hidden)
+        yield _of_first(_vector(f"{prefix}.down_proj.bias", hidden))
 
 
 def _norm(name: str, config: DecoderConfig) -> Iterator[Parameter]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 __all__ = ("expert_parameters",)
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from aiomlc.models.config.checkpoint import HFExpertsLayout
 from aiomlc.models.config.layers import ExpertsConfig
-from aiomlc.models.parameters.parameter import Parameter, RowOrder
+from aiomlc.models.parameters.parameter import Parameter, RowOrder, Split
 
 
 def expert_parameters(
@@ -22,8 +23,11 @@ def expert_parameters(
     inner = experts.intermediate_size
     yield from _router(prefix, experts, hidden)
     gate_up, down = ("gate_proj", "up_proj"), ("down_proj",)
-    yield from _fused(prefix, "gate_up_proj", (2 * inner, hidden), gate_up, experts, layout)
-    yield from _fused(prefix, "down_proj", (hidden, inner), down, experts, layout)
+    rows = Split("rows", (inner,) * 2 * experts.count)
+    for parameter in _fused(prefix, "gate_up_proj", (2 * inner, hidden), gate_up, experts, layout):
+        yield replace(parameter, split=rows)
+    for parameter in _fused(prefix, "down_proj", (hidden, inner), down, experts, layout):
+        yield replace(parameter, split=Split("columns" if parameter.kind == "matrix" else "first"))
     if experts.selection_bias:
         yield Parameter(
             f"{prefix}.expert_bias", "vector", (experts.count,), (f"{prefix}.expert_bias",)
@@ -88,9 +92,19 @@ def _fused(
 def _shared_expert(prefix: str, inner: int, hidden: int) -> Iterator[Parameter]:
     expert = f"{prefix}.shared_expert"
     gate_up = (f"{expert}.gate_proj.weight", f"{expert}.up_proj.weight")
-    yield Parameter(f"{expert}.gate_up_proj", "matrix", (2 * inner, hidden), gate_up)
     yield Parameter(
-        f"{expert}.down_proj", "matrix", (hidden, inner), (f"{expert}.down_proj.weight",)
+        f"{expert}.gate_up_proj",
+        "matrix",
+        (2 * inner, hidden),
+        gate_up,
+        split=Split("rows", (inner, inner)),
+    )
+    yield Parameter(
+        f"{expert}.down_proj",
+        "matrix",
+        (hidden, inner),
+        (f"{expert}.down_proj.weight",),
+        split=Split("columns"),
     )
     yield Parameter(
         f"{expert}_gate", "matrix", (1, hidden), (f"{expert}_gate.weight",), keep_float32=True

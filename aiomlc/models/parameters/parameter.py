@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = (
     "Parameter",
     "RowOrder",
+    "Split",
     "source_runs",
 )
 
@@ -40,6 +41,28 @@ def source_runs(order: RowOrder, rows: int) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """How a parameter is divided among shards, in the graph's order of its rows.
+
+    `rows`: each shard has an equal part of each segment. `columns`: each has an equal part of the
+    columns, and its products are added to those of the others. `first`: a vector that is added to
+    such products, so the first shard has it and the others have zeros.
+    """
+
+    axis: Literal["rows", "columns", "first"]
+    segments: tuple[int, ...] = ()  #: The rows of each segment.
+
+    def row_runs(self, shard: int, shards: int) -> tuple[tuple[int, int], ...]:
+        """Return the first row and the number of rows of each part of a shard."""
+        runs, begin = [], 0
+        for rows in self.segments:
+            part = rows // shards
+            runs.append((begin + shard * part, part))
+            begin += rows
+        return tuple(runs)
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter of the graph. A matrix is `[outputs, inputs]`; its sources stack on axis 0.
 
@@ -62,3 +85,5 @@ class Parameter:
     fused_layout: HFExpertsLayout = "outputs"
     num_experts: int = 0  #: Experts whose matrices it holds, one after the other; 0 for no experts.
     keep_float32: bool = False  #: Whether a matrix stays float32 in every quantization.
+    split: Split | None = None  #: How it is divided among shards; None if each has all of it.
+    shards: int = 1  #: The shards that it is divided among.

@@ -44,6 +44,7 @@ _OF_DECODERS: Mapping[str, tuple[object, ...]] = {
     "speculative_mode": ("disable",),
     "split_special_tokens": (False,),
     "step_token_budget": (None,),
+    "tensor_parallel_shards": (None, 1),
 }
 
 

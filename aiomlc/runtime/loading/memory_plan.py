@@ -15,19 +15,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from aiomlc.compiler import Backend, backend_of
-from aiomlc.config import PAGE_SIZE, EngineConfig, KVCacheType, Mode
+from aiomlc.compiler import backend_of
+from aiomlc.config import PAGE_SIZE, EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
-from aiomlc.models import DecoderConfig, VisionConfig
-from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_limits, step_sizes
 from aiomlc.runtime.loading.device import find_device
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
 from aiomlc.runtime.loading.model_directory import ModelDirectory, find_draft
-from aiomlc.runtime.native.recurrent_slots import slot_bytes
-from aiomlc.runtime.vision.tower_batcher import BATCH_TOKENS, CACHE_BYTES
-from aiomlc.weights.plan import packed_file_bytes
+from aiomlc.runtime.loading.model_memory import ModelMemory, model_memory
 
 _UNBOUNDED = 1 << 62
 # Of the budget, for sequences, if idle experts have to leave the memory: the more it is, the more
@@ -40,27 +36,6 @@ _SIZES = (
     "prefill_chunk_size",
     "step_token_budget",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ModelMemory:
-    """Memory requirements of one model."""
-
-    name: str
-    quantization: str
-    context_window: int  #: Maximum tokens of one sequence, from the model's files.
-    vocab_size: int
-    weight_bytes: int  #: Size of the packed file, which is mapped.
-    kv_bytes_per_token: int
-    chunk_bytes_per_token: int  #: Workspace of the KV cache, per token of a prefill chunk.
-    step_bytes_per_token: int  #: Estimated peak of the activations, per token of a step.
-    slot_bytes: int = 0  #: Size of the recurrent states after some tokens; 0 without such layers.
-    recorded_bytes_per_token: int = 0  #: Inputs of recurrent layers, kept to undo drafts.
-    logits_per_row: int = 1  #: Copies of a row's logits that exist at once.
-    #: Of the tower that reads images: its packed file, a batch, and the embedded images it keeps.
-    vision_bytes: int = 0
-    #: Of `weight_bytes`: experts that one token does not use, which may stay on disk.
-    idle_expert_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +172,9 @@ class MemoryPlan:
     def _lines(self) -> Iterator[str]:
         models = " + ".join(f"{model.name} ({model.quantization})" for model in self.models)
         yield f"{models}, mode {self.mode}"
+        if (shards := self.models[0].num_shards) > 1:
+            each = _mebibytes(self.models[0].weight_bytes // shards).strip()
+            yield f"  tensor_parallel_shards: {shards}, with {each} of weights each"
         for name, nbytes, note in self._parts():
             yield f"  {name:26}{_mebibytes(nbytes)}  {note}".rstrip()
         for name in _SIZES:
@@ -261,7 +239,11 @@ def plan_engine(
         BadRequestError: If the model is an encoder, or `config` contradicts the model.
     """
     backend = backend_of(device)
-    memories = [_model_memory(facts, backend, config.kv_cache_dtype) for facts in models]
+    served, *drafts = models
+    memories = [
+        model_memory(served, backend, config),
+        *(model_memory(n, backend, replace(config, tensor_parallel_shards=1)) for n in drafts),
+    ]
     if config.max_history_size and not memories[0].slot_bytes:
         raise BadRequestError(
             "KV cache does not support max_history_size, while it is set to "
@@ -342,54 +324,6 @@ def _logits_bytes(models: Sequence[ModelMemory], sizes: StepSizes, *, is_specula
     copies = sizes.max_batch_size + 1
     rows = computed * sum(model.logits_per_row for model in models)
     return 4 * models[0].vocab_size * (rows + copies)
-
-
-def _model_memory(facts: ModelFacts, backend: Backend, kv_dtype: KVCacheType) -> ModelMemory:
-    config, directory = facts.config, facts.directory
-    if not isinstance(config, DecoderConfig):
-        raise BadRequestError(
-            f"{directory.path} is an encoder: memory plans are not supported for encoders",
-            param="model",
-        )
-
-    quantization = facts.quantization
-    backend.check(config, quantization, kv_dtype)
-    cache = backend.kv_cache(config, quantization, kv_dtype)
-    extra = backend.token_bytes(config, facts.parameters, quantization, cache)
-    shape = config.cache_shape
-    heads = shape.num_layers * shape.num_kv_heads
-    packed = [p.stored_as(backend.layout_family) for p in facts.packed]
-    return ModelMemory(
-        name=directory.name,
-        quantization=quantization.name,
-        context_window=config.context_window_size,
-        vocab_size=config.vocab_size,
-        logits_per_row=2 if config.final_logit_softcapping else 1,
-        weight_bytes=packed_file_bytes(packed),
-        vision_bytes=_vision_bytes(facts.tower, backend),
-        idle_expert_bytes=_idle_expert_bytes(config, packed),
-        kv_bytes_per_token=2 * heads * cache.row_bytes(shape.head_dim),
-        slot_bytes=slot_bytes([mixer.state_size for mixer in config.recurrent]),
-        recorded_bytes_per_token=4 * sum(mixer.input_size for mixer in config.recurrent),
-        chunk_bytes_per_token=extra.chunk,
-        step_bytes_per_token=extra.step,
-    )
-
-
-def _vision_bytes(facts: ModelFacts | None, backend: Backend) -> int:
-    if facts is None:
-        return 0
-
-    assert isinstance(facts.config, VisionConfig)
-    packed = [parameter.stored_as(backend.layout_family) for parameter in facts.packed]
-    batch = 4 * facts.config.token_floats * BATCH_TOKENS
-    return packed_file_bytes(packed) + batch + CACHE_BYTES
-
-
-def _idle_expert_bytes(config: DecoderConfig, packed: Sequence[PackedParameter]) -> int:
-    """Return the bytes of the experts that one token does not use."""
-    used = max((experts.per_token / experts.count for experts in config.experts), default=1.0)
-    return int((1 - used) * sum(p.nbytes for p in packed if p.num_experts))
 
 
 def _sizes_of(limits: ServingLimits) -> StepSizes:

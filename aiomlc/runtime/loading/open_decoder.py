@@ -6,6 +6,7 @@ __all__ = ("OpenedModel", "load_decoder", "load_model", "open_native")
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -36,7 +37,9 @@ from aiomlc.runtime.native.core import EngineOptions, NativeCore
 from aiomlc.runtime.native.faults import Faults
 from aiomlc.runtime.native.grammar_compiler import NativeGrammarCompiler
 from aiomlc.runtime.native.model import ModelShape, NativeModel
+from aiomlc.runtime.native.processors import memory_nodes, on_processors, place_shards
 from aiomlc.runtime.native.self_test import require_equal_rows
+from aiomlc.runtime.native.shard_processes import ShardProcesses
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.runtime.vision.vision_model import VisionModel
 from aiomlc.weights import map_weights
@@ -152,6 +155,7 @@ def _draft_config(config: EngineConfig) -> EngineConfig:
         config,
         quantization=None,
         model_lib=None,
+        tensor_parallel_shards=1,  # Its passes are short; the other shards wait meanwhile.
         sliding_window_size=None,
         attention_sink_size=None,
     )
@@ -227,10 +231,28 @@ def _open(
     params = map_weights(weights.path, weights.nbytes, weights.params)
     shape = _shape(library.metadata, limits)
     device = prepared.device
+    if prepared.other_weights:
+        return _open_shards(prepared, params, shape, faults)
+
     model = NativeModel(library, params, shape, prepared.num_threads, faults, device)
     if not device.is_trusted:
         require_equal_rows(model, device)
     return model
+
+
+def _open_shards(
+    prepared: PreparedModel, params: Sequence[object], shape: ModelShape, faults: Faults | None
+) -> NativeModel:
+    """Open a model whose other shards are in processes of their own, all at the same time."""
+    others, threads = prepared.other_weights, prepared.num_threads
+    processors = place_shards(1 + len(others), memory_nodes())
+    with (
+        ShardProcesses(others, prepared.library, shape, threads, processors) as shards,
+        on_processors(shards.processors),
+    ):
+        model = NativeModel(prepared.library, params, shape, threads, faults)
+        model.lead(shards)
+        return model
 
 
 def _assemble(

@@ -18,6 +18,7 @@ from aiomlc.runtime.loading.capacity import check_encoder
 from aiomlc.runtime.loading.device import find_device
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.progress import OnProgress, compile_progress, convert_progress
+from aiomlc.runtime.loading.shards import divided_model
 from aiomlc.runtime.native.device import NativeDevice
 from aiomlc.runtime.native.library import load_native
 from aiomlc.runtime.native.platform import check_platform, physical_cores
@@ -30,7 +31,8 @@ class PreparedModel:
 
     library: CompiledLibrary
     weights: PackedWeights
-    num_threads: int
+    num_threads: int  #: Of each shard.
+    other_weights: tuple[PackedWeights, ...]  #: Of the shards after the first.
     device: NativeDevice  #: With the kernels of the library.
 
 
@@ -50,14 +52,21 @@ async def prepare_model(
     library = await _prepare_library(job, config.model_lib, report)
     found = await found.prepare(library)
     threads = config.num_threads or physical_cores()
-    weights = await prepare_weights(
-        await to_thread.run_sync(lambda: facts.source),
-        library.metadata["params"],
-        quantization=library.metadata["quantization"],
-        num_threads=threads,
-        on_progress=lambda done: report(convert_progress(done)),
-    )
-    return PreparedModel(library, weights, threads, found)
+    source = await to_thread.run_sync(lambda: facts.source)
+    num_shards = library.metadata["tensor_parallel_shards"]
+    weights, *others = [
+        await prepare_weights(
+            source,
+            library.metadata["params"],
+            quantization=library.metadata["quantization"],
+            num_threads=threads,
+            on_progress=lambda done: report(convert_progress(done)),
+            shard=shard,
+        )
+        for shard in range(num_shards)
+    ]
+    shard_threads = max(1, threads // num_shards)
+    return PreparedModel(library, weights, shard_threads, tuple(others), found)
 
 
 async def _prepare_library(
@@ -77,6 +86,15 @@ def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> Compile
     """
     quantization = facts.quantization
     model, backend = _with_window(facts.config, config), backend_of(device)
+    if isinstance(model, DecoderConfig):
+        model = divided_model(facts, model, config)
+        if model.num_shards > 1 and not backend.supports_shards:
+            raise BadRequestError(
+                f"device {backend.name!r}: tensor_parallel_shards must be 1, got "
+                f"{model.num_shards}; use device 'cpu'",
+                param="tensor_parallel_shards",
+            )
+
     backend.check(model, quantization, config.kv_cache_dtype)
     problem = backend.draft_problem(model)
     if config.speculative_mode != "disable" and problem is not None:

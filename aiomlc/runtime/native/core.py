@@ -72,6 +72,7 @@ class NativeCore:
         self._close_before_drop = weakref.finalize(
             self, native_function("aiomlc.core_close"), self._handle
         )
+        self._shards = model.shards
         self._vocab_size = model.vocab_size
         self._lists = _NativeLists()
         self._last_statistics: CoreStatistics | None = None
@@ -220,6 +221,8 @@ class NativeCore:
             self._close_before_drop()
         finally:
             self._handle = None  # The last reference, unless a thread is in a call.
+            if self._shards is not None:
+                self._shards.close()
 
     def abandon(self) -> None:
         """Act as after `release` without freeing anything, in a forked child process."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from aiomlc.compiler.job import CompiledLibrary
     from aiomlc.runtime.native.faults import Faults
+    from aiomlc.runtime.native.shard_processes import ShardProcesses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,7 @@ class NativeModel:
             MemoryError: If the parameters or the KV cache cannot be allocated.
         """
         placed = HostDevice() if device is None else device
+        self.shards: ShardProcesses | None = None  #: Those after the first, which this is then.
         self.vocab_size: int = shape.vocab_size
         self.shape: ModelShape = shape
         with open_library(library) as module:
@@ -122,6 +124,16 @@ class NativeModel:
                 None if faults is None else _as_record(faults),
                 *placed.dlpack,
             )
+
+    def lead(self, shards: ShardProcesses) -> None:
+        """Wait until the other shards are open, and lead them from now on.
+
+        Raises:
+            ModelLoadError: If one cannot be opened.
+            MemoryError: If its memory cannot be allocated.
+        """
+        shards.join(self.handle)
+        self.shards = shards
 
     def add_sequence(self, sequence_id: int) -> None:
         """Add an empty sequence."""

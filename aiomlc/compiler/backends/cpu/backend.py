@@ -36,6 +36,7 @@ class CpuBackend:
     layout_family: LayoutFamily = "tiles"
     takes_pieces: Final = True
     imports_prefixes: Final = True
+    supports_shards: Final = True
 
     def draft_problem(self, config: AnyConfig) -> None:
         """Drafts of every model are verified."""

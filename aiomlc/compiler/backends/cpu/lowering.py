@@ -43,6 +43,7 @@ from aiomlc.compiler.backends.cpu.packed import (
     CpuUnitNorm,
     CpuWeighRows,
 )
+from aiomlc.compiler.backends.cpu.shard_layers import SHARD_LAYERS
 from aiomlc.compiler.backends.cpu.stream_layers import STREAM_LAYERS
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
@@ -108,6 +109,7 @@ _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
     SigmoidGate: CpuSigmoidGate,
     **COLUMN_LAYERS,
     **STREAM_LAYERS,
+    **SHARD_LAYERS,
     PackedAttention: CpuPackedAttention,
     PickRows: CpuPickRows,
     MeanRows: CpuMeanRows,

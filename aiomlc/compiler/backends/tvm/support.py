@@ -27,6 +27,7 @@ class TvmKernels:
     name: DeviceName
     layout_family: LayoutFamily = "rows"
     takes_pieces: Final = False
+    supports_shards: Final = False
     imports_prefixes: Final = False  # TVM's cache stores only rows that it has rotated itself.
 
     def check(self, config: AnyConfig, quantization: Quantization, dtype: KVCacheType) -> None:
