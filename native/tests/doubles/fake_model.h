@@ -227,6 +227,7 @@ class FakeModel final : public Model, public SequenceState {
   int64_t pages_in_use() const { return pages_in_use_; }
   Resources in_use() const { return {.pages = pages_in_use_}; }
   size_t num_sequences() const { return sequences_.size(); }
+  const Tokens& tokens(int64_t id) const { return sequences_.at(id).tokens; }
   /*! \brief The inputs of all forward passes, in order. */
   const std::vector<ForwardInput>& forwards() const { return forwards_; }
 
