@@ -24,7 +24,6 @@ GIB = 2**30
     ("name", "value"),
     [
         ("additional_models", ("draft",)),
-        ("tensor_parallel_shards", 2),
         ("pipeline_parallel_stages", 2),
         ("opt", "O3"),
         ("kv_state_kind", "rnn_state"),
@@ -92,7 +91,7 @@ def test_a_draft_model_may_have_a_library(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("tensor_parallel_shards", 1), ("max_history_size", 0), ("kv_state_kind", "kv_cache")],
+    [("pipeline_parallel_stages", 1), ("max_history_size", 0), ("kv_state_kind", "kv_cache")],
 )
 def test_neutral_value_of_an_unsupported_field_is_accepted(name: str, value: Any) -> None:  # noqa: ANN401
     assert getattr(EngineConfig(**{name: value}), name) == value

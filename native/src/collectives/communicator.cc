@@ -160,6 +160,7 @@ void Communicator::Gather(const float* in, float* out, int64_t rows, int64_t col
 }
 
 void Communicator::Send(std::span<const std::byte> message) {
+  ThrowIfOver();
   interrupt_.store(INT64_MAX, std::memory_order_relaxed);
   const uint64_t bytes = message.size();
   std::memcpy(Letter(), &bytes, sizeof(bytes));

@@ -1,0 +1,106 @@
+"""The logits of a model in several processes are those of one process, up to rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aiomlc import BadRequestError
+from aiomlc.runtime.native.model import NativeModel
+
+OpenShards = Callable[..., NativeModel]
+Directory = Callable[[str], Path]
+TOKENS = [(7 * i * i + 3 * i) % 256 for i in range(80)]
+#: The largest difference, as a fraction of the largest logit: see docs/design/shards.md.
+BOUNDS = {"q0f32": 1e-5, "q4f16_1": 5e-2}
+
+
+def _logits(model: NativeModel) -> NDArray[np.float32]:
+    """Return logits of chunks, of a fork, of a batch and of single tokens."""
+    model.add_sequence(0)
+    rows = [model.forward([(0, TOKENS[:50])]), model.forward([(0, TOKENS[50:60])])]
+    model.fork_sequence(0, 1, 37)
+    model.add_sequence(2)
+    rows.append(model.forward([(0, TOKENS[60:61]), (1, TOKENS[1:20]), (2, TOKENS[:3])]))
+    rows += [model.forward([(n, [TOKENS[i + n]]) for n in (0, 1, 2)]) for i in range(5)]
+    for sequence in (0, 1, 2):
+        model.remove_sequence(sequence)
+    return np.concatenate(rows)
+
+
+@pytest.mark.parametrize("quantization", list(BOUNDS))
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "qwen3_moe", "gpt_oss", "cohere"])
+def test_two_shards_have_the_logits_of_one(
+    open_shards: OpenShards, architecture: str, quantization: str
+) -> None:
+    one = open_shards(architecture, 1, quantization=quantization)
+    two = open_shards(architecture, 2, quantization=quantization)
+
+    expected, actual = _logits(one), _logits(two)
+
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=BOUNDS[quantization] * largest)
+    np.testing.assert_array_equal(actual.argmax(1), expected.argmax(1))
+    assert two.shape.num_kv_heads * 2 == one.shape.num_kv_heads
+
+
+def test_the_bits_do_not_depend_on_the_batch(open_shards: OpenShards) -> None:
+    model = open_shards("llama", 2, quantization="q4f16_1")
+    model.add_sequence(0)
+    alone = model.forward([(0, TOKENS)])[0]
+    model.remove_sequence(0)
+
+    for sequence in (0, 1):
+        model.add_sequence(sequence)
+    model.forward([(0, TOKENS[:33]), (1, TOKENS[5:30])])
+    batched = model.forward([(1, TOKENS[:4]), (0, TOKENS[33:])])[1]
+
+    np.testing.assert_array_equal(batched, alone)
+
+
+def test_weights_that_are_packed_for_a_shard_are_a_part_of_the_whole(
+    open_shards: OpenShards,
+) -> None:
+    one = open_shards("qwen2", 1, quantization="q0f32")
+    four_bits = open_shards("qwen2", 2, quantization="q0f32", kv_cache_dtype="int8")
+
+    # Biases of queries, a tied head and an int8 cache.
+    expected, actual = _logits(one), _logits(four_bits)
+
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=0.05 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("architecture", "count", "problem"),
+    [
+        ("llama", 3, "layer 0 has num_attention_heads = 4, which must be a multiple of 3"),
+        ("llama", 4, "layer 0 has num_key_value_heads = 2, which must be a multiple of 4"),
+        ("olmo2", 2, "layer 0 has a norm over the queries of all heads"),
+        ("lfm2", 2, "layer 0 is recurrent, and its state is not divided"),
+        ("gemma4_moe", 2, "layer 0 has norms between its experts and their sum"),
+    ],
+)
+def test_a_model_that_cannot_be_divided_is_refused(
+    open_shards: OpenShards, architecture: str, count: int, problem: str
+) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        open_shards(architecture, count, quantization="q0f32")
+
+    assert str(caught.value) == (
+        f"engine_config.tensor_parallel_shards = {count} is not possible for this model: "
+        f"{problem}; use 1"
+    )
+    assert caught.value.param == "tensor_parallel_shards"
+
+
+def test_groups_of_weights_must_not_be_cut(
+    open_shards: OpenShards, tiny_directory: Directory
+) -> None:
+    problem = r"layers.0.mlp.down_proj has 160 columns in groups of 32 \(q4\), which must be a "
+
+    with pytest.raises(BadRequestError, match=problem + "multiple of 64; use 1"):
+        open_shards(tiny_directory("llama"), 2, quantization="q4f16_1")
