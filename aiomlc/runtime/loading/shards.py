@@ -90,7 +90,7 @@ def _problems(parameter: PackedParameter) -> Iterator[str]:
     columns, shards = parameter.shape[1], parameter.shards
     for name, _ in parameter.layout:
         matrix_format = MatrixFormat.parse(name)
-        if matrix_format.family == "i8channel":
+        if matrix_format.family in ("i8channel", "i4progressive"):
             yield "has one scale per row and token, and is divided by columns"
         group = _group(matrix_format)
         if columns % (shards * group):
