@@ -42,7 +42,7 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"native/(src|tests)/(kernels|platform|weights)/|native/CMakeLists", ("kernel-sanitized",)),
     (r"native/(src|tests)/(?!kernels/|weights/|ffi/)|native/CMakeLists", ("engine-sanitized",)),
     (r"native/src/ffi/|benchmarks/(soak|sanitized)", ("soak-address",)),
-    (r"native/src/(engine|platform)/", ("soak-thread",)),
+    (r"native/src/(collectives|engine|platform)/", ("soak-thread",)),
     (r"(gguf|weights/formats|validation)/[^/]+\.py$|native/src/weights/", ("mutations-sanitize",)),
     (r"^aiomlc/(gguf|models/families)/|llama_cpp_converter", ("converter",)),
     (r"^native/opencl/|opencl|^aiomlc/compiler/backends/tvm/|/native/device\.py$", ("opencl",)),
@@ -58,6 +58,7 @@ WHOLE: tuple[tuple[str, str], ...] = (
     ),
     (r"^aiomlc/weights/|^native/src/weights/", "tests/model/weights"),
     (r"^native/src/(engine|scheduling)/", "tests/model/engine"),
+    (r"^native/src/(collectives|model/shard)|^aiomlc/.*/(shard|processors)", "tests/model/shards"),
     (r"^aiomlc/runtime/grammar/|^native/src/grammar/", "tests/unit/runtime/grammar"),
     (r"^(tests/plugins/|tests/conftest)", "tests/unit/plugins"),
 )
