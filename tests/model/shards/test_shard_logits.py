@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from aiomlc import BadRequestError
 from aiomlc.runtime.native.model import NativeModel
+from tests.model.quantized_files import QUANTIZERS
+from tests.model.quantized_models import write_quantized
 
 OpenShards = Callable[..., NativeModel]
 Directory = Callable[[str], Path]
@@ -72,6 +74,21 @@ def test_weights_that_are_packed_for_a_shard_are_a_part_of_the_whole(
     expected, actual = _logits(one), _logits(four_bits)
 
     np.testing.assert_allclose(actual, expected, rtol=0, atol=0.05 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "name", ["awq_g32", "gptq_4_g64", "gptq_2_g32", "w4a16_asymmetric", "fp8_block"]
+)
+def test_quantized_weights_are_divided_at_their_groups(
+    open_shards: OpenShards, tmp_path: Path, name: str
+) -> None:
+    write_quantized(tmp_path / "model", QUANTIZERS[name])
+
+    expected, actual = (_logits(open_shards(tmp_path / "model", count)) for count in (1, 2))
+
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=5e-2 * np.abs(expected).max())
+    rows = np.abs(actual - expected).max(axis=1)
+    assert np.median(rows) <= 1e-5 * np.abs(expected).max()  # All but rounded activations.
 
 
 @pytest.mark.parametrize(
