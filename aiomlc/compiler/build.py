@@ -97,9 +97,9 @@ def library_metadata(
         "kv_dtype": cache.dtype,
         "kv_storage_dtype": cache.storage_dtype,
         "kv_row_size": cache.row_size(shape.head_dim),
-        # Rows are written to the embeddings in the memory of the host.
-        "embedded_row_size": config.embedded_row_size if backend.takes_pieces else 0,
+        "embedded_row_size": config.embedded_row_size,
         "needs_whole_pieces": config.needs_whole_pieces,
+        "num_piece_layers": config.num_piece_layers,
         "rope_axes": config.rope_axes,
         "recurrent_sizes": [mixer.state_size for mixer in config.recurrent],
         # A row of a layer with other heads is no row of the cache.

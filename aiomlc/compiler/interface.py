@@ -54,11 +54,6 @@ class Backend(Protocol):
         """Whether keys and values of another engine can be added to its KV cache."""
         ...
 
-    @property
-    def takes_pieces(self) -> bool:
-        """Whether prompts may have embedded pieces."""
-        ...
-
     def draft_problem(self, config: AnyConfig) -> str | None:
         """Return why drafts of a model's tokens are not verified; None if they are."""
         ...

@@ -195,7 +195,7 @@ class DecoderLayers(Module):
         for index, layer in enumerate(self.layers):
             update, x = layer(update, x, step)
             if index < len(self.piece_rows):
-                update = self.piece_rows[index](update)
+                update = self.piece_rows[index](update, kv)
         if self.altup_unembed_projections is not None:
             update, x = self.altup_unembed_projections(x)
             return update, x

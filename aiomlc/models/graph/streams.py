@@ -51,17 +51,14 @@ def _mean(x: nn.Tensor) -> nn.Tensor:
 
 
 class AddPieceRows(Module):
-    """Hidden states, with one part of the rows of embedded pieces added where pieces are.
-
-    Prompts have no pieces on a target without this operation.
-    """
+    """Hidden states, with one part of the rows of embedded pieces added where pieces are."""
 
     def __init__(self, part: int) -> None:
         super().__init__()
         self.part = part
 
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return x
+    def forward(self, x: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        raise NotImplementedError("rows of pieces are not supported on this target")
 
 
 class PredictStreams(Module):

@@ -97,7 +97,7 @@ async def load_decoder(
     report(LoadProgress("load", None, "reading the tokenizer"))
     # First, so that an invalid file is refused before the weights are converted.
     files = await to_thread.run_sync(TextFiles.read, facts)
-    vision = await open_vision(facts, files.tokenizer, device, config, report)
+    vision = await open_vision(facts, files.tokenizer, config, report)
     opened = await open_native(facts, device, mode, config, report, faults)
     return await to_thread.run_sync(_assemble, facts.directory, files, opened, config, vision)
 

@@ -24,9 +24,11 @@ from aiomlc.weights import map_weights
 
 
 async def open_vision(
-    facts: ModelFacts, tokenizer: Tokenizer, device: str, config: EngineConfig, report: OnProgress
+    facts: ModelFacts, tokenizer: Tokenizer, config: EngineConfig, report: OnProgress
 ) -> TowerModel | None:
     """Compile and convert the tower unless cached, and open it; None if the model has none.
+
+    Towers run on the processor, whatever the device of the decoder is.
 
     Raises:
         ModelLoadError: If a file, tensor or field is missing or invalid.
@@ -38,7 +40,7 @@ async def open_vision(
 
     await to_thread.run_sync(tower.check_tensors)
     own = dataclasses.replace(config, quantization=None, model_lib=None)
-    prepared = await prepare_model(tower, device, own, report)
+    prepared = await prepare_model(tower, "cpu", own, report)
     return await to_thread.run_sync(_assemble, tower, tokenizer, prepared)
 
 

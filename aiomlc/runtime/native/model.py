@@ -43,6 +43,7 @@ class ModelShape:
     checkpoint_interval: int = CHECKPOINT_INTERVAL  #: Tokens between checkpoints.
     embedded_row_size: int = 0  #: Floats of a row of an embedded piece; 0 if there are none.
     needs_whole_pieces: bool = False  #: Whether one pass must have all positions of a piece.
+    num_piece_layers: int = 0  #: The first layers, after which a part of a row is added.
     rope_axes: tuple[int, ...] = ()  #: See `RopeConfig.axes`.
 
     @classmethod
@@ -78,6 +79,7 @@ class ModelShape:
             num_slots=num_slots,
             embedded_row_size=metadata["embedded_row_size"],
             needs_whole_pieces=metadata["needs_whole_pieces"],
+            num_piece_layers=metadata["num_piece_layers"],
             rope_axes=tuple(metadata["rope_axes"]),
         )
 

@@ -181,6 +181,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_rw("checkpoint_interval", &ModelShape::checkpoint_interval)
       .def_rw("embedded_row_size", &ModelShape::embedded_row_size)
       .def_rw("needs_whole_pieces", &ModelShape::needs_whole_pieces)
+      .def_rw("num_piece_layers", &ModelShape::num_piece_layers)
       .def_rw("rope_axes", &ModelShapeObj::rope_axes_shape);
   refl::ObjectDef<FaultsObj>()
       .def(refl::init<>())

@@ -38,6 +38,8 @@ struct ModelShape {
   /*! \brief The embedded rows that its libraries take; see `PieceTraits` for both. */
   int64_t embedded_row_size = 0;
   bool needs_whole_pieces = false;
+  /*! \brief The first layers, after which a part of an embedded row is added. */
+  int64_t num_piece_layers = 0;
   /*! \brief See `PassPieces::rope_axes`; empty if RoPE has one position per token. */
   std::vector<uint8_t> rope_axes;
 };

@@ -146,9 +146,8 @@ void PageTableState::BeginForward(const ForwardInput& input) {
   std::vector<ffi::Any> tensors = {
       ToMemory(positions, {count}), ToMemory(slots, {count}), ToMemory(sequences, {count}),
       ToMemory(table, {static_cast<int64_t>(num_rows), static_cast<int64_t>(widest)})};
-  if (slots_) {
-    for (ffi::Tensor& runs : AppendRuns(input)) tensors.emplace_back(std::move(runs));
-  }
+  AppendPieces(input, positions, &tensors);
+  if (slots_) AppendRuns(input, &tensors);
   tensors.insert(tensors.end(), pages_.begin(), pages_.end());
   tensors.insert(tensors.end(), states_.begin(), states_.end());
   cache_ = ffi::Array<ffi::Any>(tensors.begin(), tensors.end());
@@ -158,7 +157,51 @@ void PageTableState::EndForward() {
   if (slots_) slots_->EndPass();
 }
 
-std::vector<ffi::Tensor> PageTableState::AppendRuns(const ForwardInput& input) {
+void PageTableState::AppendPieces(const ForwardInput& input, const std::vector<int32_t>& positions,
+                                  std::vector<ffi::Any>* tensors) const {
+  const auto count = static_cast<int64_t>(positions.size());
+  const auto at = [](int32_t row) { return static_cast<size_t>(row); };
+  if (!shape_.rope_axes.empty()) {
+    std::vector<int32_t> axes = input.rope_positions;
+    for (int i = 0; i < 3 && input.rope_positions.empty(); ++i) {
+      axes.insert(axes.end(), positions.begin(), positions.end());
+    }
+    tensors->emplace_back(ToMemory(axes, {3, count}));
+  }
+  if (shape_.needs_whole_pieces) {
+    std::vector<int32_t> ends = positions;
+    ends.insert(ends.end(), positions.begin(), positions.end());
+    for (const EmbeddedRows& piece : input.embedded) {
+      const int32_t end = piece.begin + piece.count;
+      for (int32_t row = piece.begin; row < end; ++row) {
+        ends[at(row)] = positions[at(piece.begin)];
+        ends[positions.size() + at(row)] = positions[at(end - 1)];
+      }
+    }
+    tensors->emplace_back(ToMemory(ends, {2, count}));
+  }
+  if (shape_.num_piece_layers > 0) {
+    std::vector<int32_t> indices(positions.size(), -1);
+    std::vector<float> rows;
+    for (const EmbeddedRows& piece : input.embedded) {
+      for (int32_t i = 0; i < piece.count; ++i) {
+        indices[at(piece.begin + i)] =
+            static_cast<int32_t>(rows.size()) / static_cast<int32_t>(shape_.embedded_row_size);
+        const float* const row = piece.data + i * shape_.embedded_row_size;
+        rows.insert(rows.end(), row, row + shape_.embedded_row_size);
+      }
+    }
+    if (rows.empty()) rows.resize(static_cast<size_t>(shape_.embedded_row_size));
+    const auto num_rows = static_cast<int64_t>(rows.size()) / shape_.embedded_row_size;
+    const ffi::Tensor tensor =
+        EmptyTensor({num_rows, shape_.embedded_row_size}, DLDataType{kDLFloat, 32, 1});
+    std::copy(rows.begin(), rows.end(), static_cast<float*>(tensor.data_ptr()));
+    tensors->emplace_back(ToMemory(indices, {count}));
+    tensors->emplace_back(memory_.FromHost(tensor));
+  }
+}
+
+void PageTableState::AppendRuns(const ForwardInput& input, std::vector<ffi::Any>* tensors) {
   std::vector<int32_t> indptr = {0};
   std::vector<int32_t> runs;
   int64_t begin = 0;
@@ -173,7 +216,8 @@ std::vector<ffi::Tensor> PageTableState::AppendRuns(const ForwardInput& input) {
     indptr.push_back(static_cast<int32_t>(runs.size() / 4));
   }
   const auto num_runs = static_cast<int64_t>(runs.size() / 4);
-  return {ToMemory(indptr, {static_cast<int64_t>(indptr.size())}), ToMemory(runs, {num_runs, 4})};
+  tensors->emplace_back(ToMemory(indptr, {static_cast<int64_t>(indptr.size())}));
+  tensors->emplace_back(ToMemory(runs, {num_runs, 4}));
 }
 
 int32_t PageTableState::TakePage() {

@@ -26,8 +26,8 @@ namespace aiomlc {
  *
  * The library's own kernels read and write them, so each layer may have other heads, windows and
  * rotations. `cache` is an array of tensors in the memory of the model: positions, slots and
- * sequences of the rows, the page tables, the runs of recurrent states if there are any, the pages
- * of each layer with attention, and the states of each recurrent layer.
+ * sequences of the rows, the page tables, what pieces and recurrent states need, the pages of
+ * each layer with attention, and the states of each recurrent layer.
  */
 class PageTableState final : public ModelState {
  public:
@@ -75,8 +75,12 @@ class PageTableState final : public ModelState {
   /*! \brief Append the slots of `count` new tokens of a sequence, which are taken, to `slots`. */
   void AppendTokens(Sequence* sequence, int64_t count, std::vector<int32_t>* slots);
   tvm::ffi::Tensor ToMemory(const std::vector<int32_t>& values, const tvm::ffi::Shape& shape) const;
-  /*! \brief Take slots for the states after the rows of a pass; return their runs as tensors. */
-  std::vector<tvm::ffi::Tensor> AppendRuns(const ForwardInput& input);
+  /*! \brief Add the tensors of embedded pieces, if the model has any: positions on the axes of RoPE,
+   * the ends of each row's piece, and what layers add to rows. */
+  void AppendPieces(const ForwardInput& input, const std::vector<int32_t>& positions,
+                    std::vector<tvm::ffi::Any>* tensors) const;
+  /*! \brief Take slots for the states after the rows of a pass; add their runs. */
+  void AppendRuns(const ForwardInput& input, std::vector<tvm::ffi::Any>* tensors);
 
   const ModelShape& shape_;
   const TensorMemory& memory_;

@@ -51,6 +51,17 @@ TvmModel::TvmModel(const ffi::Module& library, const ffi::Array<ffi::Tensor>& pa
 ffi::Tensor TvmModel::Embed(const ForwardInput& input) const {
   ffi::Tensor hidden =
       embed_(memory_->FromHost(HostTensor(input.token_ids)), params_).cast<ffi::Tensor>();
+  if (!input.embedded.empty()) hidden = memory_->FromHost(WithPieces(input, hidden));
+  if (!embed_layers_.has_value()) return hidden;
+  std::vector<int32_t> ids = input.token_ids;
+  for (const EmbeddedRows& embedded : input.embedded) {
+    std::fill_n(ids.begin() + embedded.begin, embedded.count, kPaddingToken);
+  }
+  return (*embed_layers_)(hidden, memory_->FromHost(HostTensor(ids)), params_).cast<ffi::Tensor>();
+}
+
+ffi::Tensor TvmModel::WithPieces(const ForwardInput& input, const ffi::Tensor& embeddings) const {
+  ffi::Tensor hidden = memory_->ToHost(embeddings);
   const size_t width = static_cast<size_t>(hidden.shape()[1]);
   auto* const rows = static_cast<float*>(hidden.data_ptr());
   for (const EmbeddedRows& embedded : input.embedded) {
@@ -59,12 +70,7 @@ ffi::Tensor TvmModel::Embed(const ForwardInput& input) const {
                   rows + static_cast<size_t>(embedded.begin + i) * width);
     }
   }
-  if (!embed_layers_.has_value()) return hidden;
-  std::vector<int32_t> ids = input.token_ids;
-  for (const EmbeddedRows& embedded : input.embedded) {
-    std::fill_n(ids.begin() + embedded.begin, embedded.count, kPaddingToken);
-  }
-  return (*embed_layers_)(hidden, memory_->FromHost(HostTensor(ids)), params_).cast<ffi::Tensor>();
+  return hidden;
 }
 
 ForwardOutput TvmModel::Forward(const ForwardInput& input) {

@@ -63,6 +63,8 @@ class TvmModel final : public Model {
  private:
   /*! \return The embeddings of the tokens, float32[tokens, size]. */
   tvm::ffi::Tensor Embed(const ForwardInput& input) const;
+  /*! \return The embeddings on the host, with the rows of pieces in their places. */
+  tvm::ffi::Tensor WithPieces(const ForwardInput& input, const tvm::ffi::Tensor& embeddings) const;
 
   const ModelShape shape_;
   ThreadPool pool_;

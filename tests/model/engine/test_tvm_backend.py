@@ -13,7 +13,10 @@ from anyio import CancelScope, create_task_group, fail_after, lowlevel
 from aiomlc import AsyncMLCEngine, BadRequestError, CompileError, EngineConfig, MLCEngine
 from aiomlc.runtime.native.model import NativeModel
 from tests.model.families.test_logits import logits_of, reference
+from tests.model.families.test_piece_logits import REFERENCE, answers, check, open_core
 from tests.model.make_reference import PROMPT
+from tests.model.tiny_pieces import PROMPTS
+from tests.model.tiny_pieces import write_model as write_pieces
 
 OpenTiny = Callable[..., NativeModel]
 OpenEngine = Callable[..., AsyncMLCEngine]
@@ -105,6 +108,19 @@ def test_a_fork_at_any_position_continues_the_prefix(
     model.remove_sequence(0)
 
     assert model.free_pages() == free
+
+
+@pytest.mark.usefixtures("model_cache")
+@pytest.mark.parametrize("name", ["gemma3", "qwen3_vl"])  # Images that see themselves; M-RoPE.
+def test_answers_to_images_equal_transformers(tmp_path: Path, name: str) -> None:
+    with np.load(REFERENCE / f"pieces_{name}.npz") as stored:
+        tokens, logprobs = stored["tokens"], stored["logprobs"]
+    core = open_core(write_pieces(tmp_path, name), 64, DEVICE)
+    result = answers(core, name, PROMPTS)
+    core.close()
+    core.release()
+
+    check(result, tokens, logprobs)
 
 
 # ---- The engine ----

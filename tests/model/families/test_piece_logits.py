@@ -31,10 +31,10 @@ TOLERANCE = 2e-4
 Answers = list[tuple[list[int], list[TokenLogprob], int]]
 
 
-def open_core(directory: Path, budget: int) -> NativeCore:
+def open_core(directory: Path, budget: int, device: str = "auto") -> NativeCore:
     facts = ModelFacts(find_model(directory), "q0f32")
     config = EngineConfig(quantization="q0f32", num_threads=2, prefill_chunk_size=64)
-    opened = anyio.run(open_native, facts, "auto", "local", config, lambda progress: None)
+    opened = anyio.run(open_native, facts, device, "local", config, lambda progress: None)
     options = EngineOptions(step_token_budget=budget, max_recycling_sequences=16)
     return NativeCore(opened.native, [b"."] * opened.vocab_size, options)
 
@@ -71,11 +71,16 @@ def answers(core: NativeCore, name: str, prompts: Sequence[PiecePrompt]) -> Answ
     return [(tokens[i], logprobs[i], cached[i]) for i in ids]
 
 
-def check(actual: Answers, tokens: NDArray[np.int32], logprobs: NDArray[np.float32]) -> None:
+def check(
+    actual: Answers,
+    tokens: NDArray[np.int32],
+    logprobs: NDArray[np.float32],
+    tolerance: float = TOLERANCE,
+) -> None:
     for (ids, entries, _), expected_ids, expected in zip(actual, tokens, logprobs, strict=True):
         assert ids == expected_ids.tolist()
         for entry, row in zip(entries, expected, strict=True):
-            assert max(abs(row[token] - logprob) for token, logprob in entry.top) <= TOLERANCE
+            assert max(abs(row[token] - logprob) for token, logprob in entry.top) <= tolerance
 
 
 @pytest.mark.usefixtures("model_cache")

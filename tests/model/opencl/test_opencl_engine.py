@@ -21,9 +21,13 @@ DEVICE = "opencl"
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("opencl")]
 
 
-@pytest.fixture
-def open_engine(model_cache: Path, tiny_directory: Directory) -> OpenEngine:
-    directory = tiny_directory("llama")
+@pytest.fixture(params=["llama", "gemma3_text", "qwen3_5_text"])
+def open_engine(
+    request: pytest.FixtureRequest, model_cache: Path, tiny_directory: Directory
+) -> OpenEngine:
+    """Return a function that opens an engine of a model with TVM's KV cache, with page tables, and
+    with recurrent states."""
+    directory = tiny_directory(request.param)
 
     def open_one(device: str, **options: Any) -> AsyncMLCEngine:  # noqa: ANN401
         config = EngineConfig(quantization="q0f32", num_threads=2, **options)

@@ -17,6 +17,7 @@ from aiomlc.runtime.native.opencl import OpenCLDevice
 from aiomlc.runtime.native.self_test import require_equal_rows
 from tests.model.families.test_logits import logits_of, reference
 from tests.model.make_reference import PROMPT
+from tests.model.tiny_models import TINY_CONFIGS
 
 OpenTiny = Callable[..., NativeModel]
 
@@ -31,16 +32,9 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("opencl")]
 @pytest.mark.parametrize(
     ("architecture", "quantization", "kv_cache_dtype"),
     [
-        ("llama", "q0f32", "auto"),
-        ("mistral", "q0f32", "auto"),
-        ("qwen2", "q0f32", "auto"),
-        ("qwen3", "q0f32", "auto"),  # Norms of queries and keys.
-        ("stablelm", "q0f32", "auto"),  # LayerNorms, and only some dimensions are rotated.
-        ("gemma", "q0f32", "auto"),
-        ("phi", "q0f32", "auto"),
-        ("gpt_neox", "q0f32", "auto"),
+        *((architecture, "q0f32", "auto") for architecture in TINY_CONFIGS),
         ("llama", "q4f16_1", "float32"),
-        ("qwen2_moe", "q0f32", "auto"),  # Experts, and one that all tokens share.
+        ("gemma3_text", "q4f16_1", "float32"),
         ("qwen3_moe", "q4f16_1", "float32"),
     ],
 )
@@ -58,8 +52,11 @@ def test_logits_equal_transformers(
     assert actual.argmax(1).tolist() == tokens
 
 
-def test_sequences_of_a_batch_do_not_affect_each_other(open_tiny: OpenTiny) -> None:
-    model = open_tiny("llama", "q0f32", "auto", DEVICE)
+@pytest.mark.parametrize("architecture", ["llama", "gemma3_text", "qwen3_5_text"])
+def test_sequences_of_a_batch_do_not_affect_each_other(
+    open_tiny: OpenTiny, architecture: str
+) -> None:
+    model = open_tiny(architecture, "q0f32", "auto", DEVICE)
     prompts = [TOKENS[:37], TOKENS[5:14], TOKENS[9:10], TOKENS[20:53]]
 
     def run(ids: Sequence[int]) -> list[np.ndarray[Any, Any]]:
@@ -79,8 +76,11 @@ def test_sequences_of_a_batch_do_not_affect_each_other(open_tiny: OpenTiny) -> N
             assert np.abs(alone[0] - together[i]).max() <= TOLERANCE
 
 
-def test_a_fork_at_any_position_continues_the_prefix(open_tiny: OpenTiny) -> None:
-    model = open_tiny("llama", "q0f32", "auto", DEVICE)
+@pytest.mark.parametrize("architecture", ["llama", "gemma3_text"])
+def test_a_fork_at_any_position_continues_the_prefix(
+    open_tiny: OpenTiny, architecture: str
+) -> None:
+    model = open_tiny(architecture, "q0f32", "auto", DEVICE)
     free = model.free_pages()
     model.add_sequence(0)
     expected = model.forward([(0, TOKENS)])[0]

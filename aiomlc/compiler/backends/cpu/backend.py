@@ -34,7 +34,6 @@ class CpuBackend:
 
     name: DeviceName = "cpu"
     layout_family: LayoutFamily = "tiles"
-    takes_pieces: Final = True
     imports_prefixes: Final = True
     supports_shards: Final = True
 

@@ -29,7 +29,7 @@ class CpuAddPieceRows(Module):
         super().__init__()
         self.part: int = layer.part
 
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
+    def forward(self, x: nn.Tensor, _: nn.Object) -> nn.Tensor:
         return call_kernel("add_piece_rows", [x, self.part], x.shape, "float32")
 
 

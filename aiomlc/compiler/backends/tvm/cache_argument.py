@@ -22,6 +22,14 @@ class Tables(NamedTuple):
     slots: nn.Tensor  #: Where the keys and values of each row are written, int32 `[n]`.
     sequences: nn.Tensor  #: The sequence of each row, int32 `[n]`.
     table: nn.Tensor  #: The pages of each sequence, int32 `[sequences, width]`.
+    #: RoPE positions in time, height and width, int32 `[3, n]`; None if they are `positions`.
+    rope_positions: nn.Tensor | None
+    #: The first and the last position of each row's piece, int32 `[2, n]`; None if rows of a piece
+    #: do not see each other. Outside of pieces, both are the row's.
+    piece_ends: nn.Tensor | None
+    #: The index of each row's piece row or -1, int32 `[n]`, and the piece rows; empty if layers add
+    #: nothing to rows.
+    piece_rows: Sequence[nn.Tensor]
     runs: Sequence[nn.Tensor]  #: `indptr` and `runs` of recurrent layers; empty if there are none.
     pages: Sequence[nn.Tensor]  #: Of each layer with attention.
     states: Sequence[Sequence[nn.Tensor]]  #: Of each recurrent layer.
@@ -40,6 +48,13 @@ class CacheArgument:
         config = self.config
         tables = [nn.spec.Tensor([rows], "int32") for _ in range(3)]
         tables.append(nn.spec.Tensor(["num_sequences", "width"], "int32"))
+        if config.rope_axes:
+            tables.append(nn.spec.Tensor([3, rows], "int32"))
+        if config.needs_whole_pieces:
+            tables.append(nn.spec.Tensor([2, rows], "int32"))
+        if config.num_piece_layers:
+            tables.append(nn.spec.Tensor([rows], "int32"))
+            tables.append(nn.spec.Tensor(["num_added", config.embedded_row_size], "float32"))
         if config.recurrent:
             tables.append(nn.spec.Tensor(["num_ends"], "int32"))
             tables.append(nn.spec.Tensor(["num_runs", 4], "int32"))
@@ -63,10 +78,13 @@ class CacheArgument:
 
         config = self.config
         rows = take(4)
+        rope_positions = next(remaining) if config.rope_axes else None
+        piece_ends = next(remaining) if config.needs_whole_pieces else None
+        piece_rows = take(2 if config.num_piece_layers else 0)
         runs = take(2 if config.recurrent else 0)
         pages = take(len(config.attention))
         states = [take(len(_state_shapes(0, plan))) for plan in config.recurrent]
-        return Tables(*rows, runs, pages, states)
+        return Tables(*rows, rope_positions, piece_ends, piece_rows, runs, pages, states)
 
 
 def page_shape(count: Any, plan: AttentionConfig) -> list[Any]:  # noqa: ANN401 - tvm is untyped.

@@ -46,29 +46,38 @@ class _Scoring:
     def __init__(self, plan: AttentionConfig) -> None:
         self._plan = plan
 
-    def is_seen(self, key: Any, position: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
-        """Return whether a row at `position` sees position `key`."""
+    def is_seen(self, key: Any, position: Any, piece: Any) -> Any:  # noqa: ANN401
+        """Return whether a row at `position` sees position `key`.
+
+        Args:
+            key: A position.
+            position: That of the row.
+            piece: The first and the last position of the row's piece.
+        """
         plan = self._plan
-        if not plan.window:
-            return key <= position
+        seen = key <= position
+        if plan.window:
+            in_window = tirx.any(position - key < plan.window, key < plan.sinks)
+            seen = tirx.all(seen, in_window)
+        if plan.sees_whole_pieces:
+            seen = tirx.any(seen, tirx.all(key >= piece[0], key <= piece[1]))
+        return seen
 
-        in_window = tirx.any(position - key < plan.window, key < plan.sinks)
-        return tirx.all(key <= position, in_window)
+    def piece(self, ends: Any, row: Any, position: Any) -> tuple[Any, Any]:  # noqa: ANN401
+        """Return the first and the last position of a row's piece."""
+        if self._plan.sees_whole_pieces:
+            return ends[0, row], ends[1, row]
 
-    def key(self, tile: Any, index: Any, position: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
-        """Return the position of an element of a tile."""
-        return (self._first_tile(position) + tile) * _TILE + index
+        return position, position
 
-    def num_tiles(self, position: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
-        """Return the number of tiles of which a row at `position` sees something."""
-        return position // _TILE - self._first_tile(position) + 1
-
-    def _first_tile(self, position: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
+    def first_tile(self, position: Any, piece: Any) -> Any:  # noqa: ANN401
+        """Return the first tile of which a row at `position` sees something."""
         plan = self._plan
         if not plan.window or plan.sinks:
             return tirx.const(0, "int32")
 
-        return tirx.max(position - (plan.window - 1), 0) // _TILE
+        first = tirx.max(position - (plan.window - 1), 0)
+        return tirx.min(first, piece[0]) // _TILE
 
     def capped(self, product: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
         """Return the score of a product of query and key."""
@@ -168,8 +177,9 @@ def attention_kernel(  # noqa: C901 - of its kernel.
     """Return a kernel with a work group for each row and head, which computes an online softmax.
 
     Arguments: qkv `[n, heads, head_dim]`, pages, the page table int32 `[sequences, width]`, the
-    sequence and the position of each row int32 `[n]`, the sink scores float32 `[heads]` (zeros if
-    the layer has none), and the output `[n, heads, head_dim]`.
+    sequence and the position of each row int32 `[n]`, the ends of each row's piece int32 `[2, n]`
+    (or anything `[1, n]`, if rows do not see whole pieces), the sink scores float32 `[heads]`
+    (zeros if the layer has none), and the output `[n, heads, head_dim]`.
     """
     heads, kv_heads, size = plan.num_heads, plan.num_kv_heads, plan.head_dim
     fused, shared, items = heads + 2 * kv_heads, heads // kv_heads, grid.num_items
@@ -184,6 +194,7 @@ def attention_kernel(  # noqa: C901 - of its kernel.
         table_: T.handle,
         sequences_: T.handle,
         positions_: T.handle,
+        ends_: T.handle,
         sinks_: T.handle,
         output_: T.handle,
     ) -> None:
@@ -192,11 +203,13 @@ def attention_kernel(  # noqa: C901 - of its kernel.
         num_pages = T.int64()
         num_sequences = T.int64()
         width = T.int64()
+        num_ends = T.int64()
         qkv = T.match_buffer(qkv_, (n, fused, size), dtype)
         pages = T.match_buffer(pages_, (num_pages, 2, kv_heads, PAGE_SIZE, size), dtype)
         table = T.match_buffer(table_, (num_sequences, width), "int32")
         sequences = T.match_buffer(sequences_, (n,), "int32")
         positions = T.match_buffer(positions_, (n,), "int32")
+        ends = T.match_buffer(ends_, (num_ends, n), "int32")
         sinks = T.match_buffer(sinks_, (heads,), "float32")
         output = T.match_buffer(output_, (n, heads, size), dtype)
         for row in grid.groups(n):
@@ -209,6 +222,7 @@ def attention_kernel(  # noqa: C901 - of its kernel.
                         scores = T.sblock_alloc_buffer((_TILE,), "float32", scope=grid.shared)
                         weights = T.sblock_alloc_buffer((_TILE,), "float32", scope=grid.shared)
                         values = T.sblock_alloc_buffer((parts,), "float32", scope=grid.local)
+                        span = T.sblock_alloc_buffer((2,), "int32", scope=grid.local)
                         largest = T.sblock_alloc_buffer((1,), "float32", scope=grid.local)
                         before = T.sblock_alloc_buffer((1,), "float32", scope=grid.local)
                         total = T.sblock_alloc_buffer((1,), "float32", scope=grid.local)
@@ -221,17 +235,22 @@ def attention_kernel(  # noqa: C901 - of its kernel.
                                 )
                         largest[0] = scoring.initial(sinks[head])[0]
                         total[0] = scoring.initial(sinks[head])[1]
-                        for tile in T.serial(scoring.num_tiles(positions[row])):
+                        span[0] = scoring.first_tile(
+                            positions[row], scoring.piece(ends, row, positions[row])
+                        )
+                        span[1] = scoring.piece(ends, row, positions[row])[1]
+                        for tile in T.serial(span[1] // _TILE - span[0] + 1):
                             for i in T.serial(_TILE // items):
                                 if scoring.is_seen(
-                                    scoring.key(tile, i * items + item, positions[row]),
+                                    (span[0] + tile) * _TILE + i * items + item,
                                     positions[row],
+                                    scoring.piece(ends, row, positions[row]),
                                 ):
                                     score[0] = T.float32(0)
                                     for d in T.serial(size):
                                         score[0] = score[0] + query[d] * _element(
                                             (pages, table, sequences[row]),
-                                            scoring.key(tile, i * items + item, positions[row]),
+                                            (span[0] + tile) * _TILE + i * items + item,
                                             (0, head // shared, d),
                                         )
                                     scores[i * items + item] = scoring.capped(score[0])
@@ -250,13 +269,13 @@ def attention_kernel(  # noqa: C901 - of its kernel.
                                 values[i] = values[i] * before[0]
                             for j in T.serial(_TILE):
                                 # The slots after the last position may hold anything.
-                                if scoring.key(tile, j, positions[row]) <= positions[row]:
+                                if (span[0] + tile) * _TILE + j <= span[1]:
                                     total[0] = total[0] + weights[j]
                                     for i in T.serial(parts):
                                         if i * items + item < size:
                                             values[i] = values[i] + weights[j] * _element(
                                                 (pages, table, sequences[row]),
-                                                scoring.key(tile, j, positions[row]),
+                                                (span[0] + tile) * _TILE + j,
                                                 (1, head // shared, i * items + item),
                                             )
                         for i in T.serial(parts):

@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
-from aiomlc.compiler.backends.tvm.cache_argument import CacheArgument, page_shape
+from aiomlc.compiler.backends.tvm.cache_argument import CacheArgument, Tables, page_shape
 from aiomlc.compiler.backends.tvm.grid import Grid
 from aiomlc.compiler.backends.tvm.page_kernels import append_kernel, attention_kernel, copy_kernel
 from aiomlc.compiler.backends.tvm.recurrent_layers import StateConv, StateGatedDelta
@@ -28,6 +28,7 @@ from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.graph.decoder import Decoder
 from aiomlc.models.graph.layers import CacheAttention, GatedDelta, ShortConv
 from aiomlc.models.graph.module import Module, Mutator
+from aiomlc.models.graph.streams import AddPieceRows
 
 
 class PageAttention(Module):
@@ -46,7 +47,7 @@ class PageAttention(Module):
     ) -> nn.Tensor:
         plan, tables = self.plan, self.argument.tables(kv)
         if plan.rope is not None:
-            qkv = _rotated(qkv, tables.positions, plan, plan.rope)
+            qkv = _rotated(qkv, tables, plan, plan.rope)
         pages = tables.pages[self.layer]
         pages = op.tensor_ir_inplace_op(
             append_kernel(self.grid, plan, self.dtype),
@@ -58,12 +59,38 @@ class PageAttention(Module):
         if sink_scores is None:
             zeros = np.zeros((plan.num_heads,), np.float32)
             sink_scores = nn.Tensor(_expr=relax.const(zeros))
+        ends = tables.piece_ends if plan.sees_whole_pieces else None
+        if ends is None:
+            ends = tables.positions.reshape(1, qkv.shape[0])
         return op.tensor_ir_op(
             attention_kernel(self.grid, plan, self.dtype),
             "page_attention",
-            [qkv, pages, tables.table, tables.sequences, tables.positions, sink_scores],
+            [qkv, pages, tables.table, tables.sequences, tables.positions, ends, sink_scores],
             out=nn.Tensor.placeholder((qkv.shape[0], plan.num_heads, plan.head_dim), self.dtype),
         )
+
+
+class AddRows(Module):
+    """Hidden states, with one part of the rows of embedded pieces added where pieces are."""
+
+    def __init__(self, layer: AddPieceRows, argument: CacheArgument) -> None:
+        super().__init__()
+        self.part: int = layer.part
+        self.argument = argument
+
+    def forward(self, x: nn.Tensor, kv: Sequence[nn.Tensor]) -> nn.Tensor:
+        indices, rows = self.argument.tables(kv).piece_rows
+        first = self.part * int(x.shape[1])
+
+        def compute(x: te.Tensor, indices: te.Tensor, rows: te.Tensor) -> te.Tensor:
+            def element(row: Any, i: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
+                index = indices[row]
+                added = rows[tirx.max(index, 0), first + i]
+                return x[row, i] + tirx.if_then_else(index >= 0, added, tirx.const(0.0, "float32"))
+
+            return te.compute(x.shape, element, name="add_piece_rows")
+
+        return op.tensor_expr_op(compute, "add_piece_rows", [x, indices, rows])
 
 
 class _Lowering(Mutator):
@@ -79,6 +106,8 @@ class _Lowering(Mutator):
                 return StateConv(node, *self._settings)
             case GatedDelta():
                 return StateGatedDelta(node, *self._settings)
+            case AddPieceRows():
+                return AddRows(node, self._settings[0])
             case _:
                 return super().visit_module(name, node)
 
@@ -90,18 +119,23 @@ def lower_to_page_tables(decoder: Decoder, cache: KVCache, grid: Grid) -> Decode
     return lowered
 
 
-def _rotated(
-    qkv: nn.Tensor, positions: nn.Tensor, plan: AttentionConfig, rope: RopeConfig
-) -> nn.Tensor:
+def _rotated(qkv: nn.Tensor, tables: Tables, plan: AttentionConfig, rope: RopeConfig) -> nn.Tensor:
     """Return fused qkv `[n, heads, head_dim]` with rotated queries and keys."""
     inverse = rope.inverse_frequencies(plan.head_dim)
     half, amplitude = len(inverse), rope.attention_factor
     num_rotated = plan.num_heads + plan.num_kv_heads
+    axes = rope.axes(plan.head_dim) or (0,) * half
+    positions = tables.rope_positions
+    if positions is None:
+        positions = tables.positions.reshape(1, tables.positions.shape[0])
 
-    def compute(qkv: te.Tensor, positions: te.Tensor, frequencies: te.Tensor) -> te.Tensor:
+    def compute(
+        qkv: te.Tensor, positions: te.Tensor, frequencies: te.Tensor, axes: te.Tensor
+    ) -> te.Tensor:
         def element(row: Any, head: Any, i: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
             def rotate() -> Any:  # noqa: ANN401 - tvm is untyped.
-                angle = positions[row].astype("float32") * frequencies[i % half]
+                position = positions[axes[i % half], row].astype("float32")
+                angle = position * frequencies[i % half]
                 own = qkv[row, head, i].astype("float32")
                 other = qkv[row, head, tirx.if_then_else(i < half, i + half, i - half)]
                 signed = tirx.if_then_else(i < half, -1.0, 1.0) * other.astype("float32")
@@ -114,7 +148,8 @@ def _rotated(
         return te.compute(qkv.shape, element, name="rotate")
 
     frequencies = nn.Tensor(_expr=relax.const(np.array(inverse, np.float32)))
-    return op.tensor_expr_op(compute, "rotate", [qkv, positions, frequencies])
+    axis = nn.Tensor(_expr=relax.const(np.array(axes, np.int32)))
+    return op.tensor_expr_op(compute, "rotate", [qkv, positions, frequencies, axis])
 
 
 def page_table_cache(config: DecoderConfig, cache: KVCache, grid: Grid) -> CacheGraph:

@@ -26,7 +26,6 @@ class TvmKernels:
 
     name: DeviceName
     layout_family: LayoutFamily = "rows"
-    takes_pieces: Final = False
     supports_shards: Final = False
     imports_prefixes: Final = False  # TVM's cache stores only rows that it has rotated itself.
 
@@ -102,7 +101,9 @@ def needs_page_tables(config: DecoderConfig) -> bool:
     attention = config.attention
     rope = attention[0].rope
     return (
-        bool(config.recurrent)
+        bool(config.recurrent or config.rope_axes)
+        or config.needs_whole_pieces
+        or config.num_piece_layers > 0
         or rope is None
         or rope.rope_type not in _ROPE_TYPES
         or rope.pads_to_head_dim
