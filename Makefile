@@ -4,7 +4,7 @@
 #   make thorough  everything: all tests and lints, sanitizers, the wheel, soaks; about an hour
 #   make check     Python lint and the tests of the API: a minute, while you work
 #   make lint native native-sanitize docs pytest coverage wheel wheels bench clean   the parts
-#   make soak soak-sanitize SECONDS=600   clients that behave badly
+#   make soak soak-opencl soak-sanitize SECONDS=600   clients that behave badly
 #   make mutations-sanitize EXAMPLES=2000   broken model files
 #   make fuzz failing-calls   broken files, guided by what is reached; each call of the system fails
 #   make ray       several engines on Ray Serve, in an environment of their own
@@ -48,6 +48,7 @@ BESIDE = nice -n 10
 
 .PHONY: chat test thorough check dev compile configure lint lint-python lint-native tidy format native native-sanitize \
   native-aarch64 docs pytest ray frameworks converter opencl coverage wheel wheels soak soak-sanitize soak-address \
+  soak-opencl \
   soak-thread mutations-sanitize failing-calls fuzz bench clean
 .DELETE_ON_ERROR:
 
@@ -60,7 +61,7 @@ test: dev
 # All that fails is reported.
 thorough: dev
 	$(MAKE) -k -j2 lint native native-sanitize docs wheel pytest REPEAT=--strict; status=$$?; \
-	  $(MAKE) -k frameworks ray converter opencl failing-calls fuzz mutations-sanitize soak soak-sanitize && exit $$status
+	  $(MAKE) -k frameworks ray converter opencl failing-calls fuzz mutations-sanitize soak soak-opencl soak-sanitize && exit $$status
 
 check: lint-python
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --thorough none tests/unit
@@ -234,7 +235,11 @@ build/opencl/installed: $(VENV)/dev pyproject.toml
 
 # Devices of OpenCL, on a driver that runs on every processor.
 opencl: build/opencl/installed
-	build/opencl/bin/python -m pytest -n 0 tests/model/opencl
+	build/opencl/bin/python -m pytest -n $(JOBS) tests/model/opencl
+
+# Clients that behave badly, on an OpenCL device: SECONDS of each kind of KV cache.
+soak-opencl: build/opencl/installed
+	AIOMLC_SOAK_SECONDS=$(SECONDS) build/opencl/bin/python -m pytest -n 0 -s tests/model/opencl/test_opencl_soak.py
 
 # Files of llama.cpp's converter, which needs torch, have the logits of transformers.
 converter: build/converter/installed $(LLAMA_CPP)/convert_hf_to_gguf.py

@@ -27,6 +27,8 @@ import anyio
 from anyio import create_task_group, fail_after, move_on_after, sleep
 
 from aiomlc import AsyncMLCEngine, CoreStatistics, EngineConfig
+from aiomlc.devices import device_index, device_name
+from aiomlc.runtime.native.opencl import opencl_device
 from aiomlc.testing import Faults, faulty_loader
 from benchmarks.soak_clients import Outcomes, run_client
 
@@ -47,14 +49,17 @@ class Settings:
     draft_fails_at: int | None
     allowed_growth_mb: float
     hang_after: float
+    device: str = "cpu"
+    model: Path | None = None  #: None is the bundled one.
 
 
-def engine_config(mode: _Mode) -> EngineConfig:
+def engine_config(mode: _Mode, model: Path | None = None) -> EngineConfig:
     """Return a config with pages for 8 long completions, 12 rows and a queue of 40."""
     return EngineConfig(
+        quantization=None if model is None else "q0f32",
         max_num_sequence=12,
         max_total_sequence_length=8 * 320,
-        max_single_sequence_length=1024,
+        max_single_sequence_length=1024 if model is None else 512,
         max_queue_size=40,
         max_unread_tokens=32,
         speculative_mode=mode,
@@ -69,13 +74,16 @@ async def soak(settings: Settings) -> list[str]:
     outcomes = Outcomes()
     draft = Faults(nan_every=settings.nan_every, fail_at_pass=settings.draft_fails_at)
     loader = faulty_loader(*[Faults(nan_every=settings.nan_every, draft=draft)] * _MAX_LOADS)
-    async with AsyncMLCEngine(engine_config=engine_config(settings.mode), loader=loader) as engine:
+    config = engine_config(settings.mode, settings.model)
+    async with AsyncMLCEngine(
+        settings.model, device=settings.device, engine_config=config, loader=loader
+    ) as engine:
         # Warm up, so that caches such as those of compiled grammars are filled before measuring.
         await _run(engine, settings, seed, min(5.0, seconds), Outcomes())
-        before = _resident_mb()
+        before, device_before = _resident_mb(), _device_bytes(settings.device)
         await _run(engine, settings, seed + settings.clients, seconds, outcomes)
         final = await _wait_until_idle(engine)
-        after = _resident_mb()
+        after, device_after = _resident_mb(), _device_bytes(settings.device)
 
     for outcome, count in sorted((outcomes.counts + outcomes.operations).items()):
         print(f"{count:8d}  {outcome}")
@@ -83,6 +91,8 @@ async def soak(settings: Settings) -> list[str]:
     total = sum(outcomes.counts.values())
     print(f"{total:8d}  requests, {outcomes.tokens} tokens read, {seconds:.0f} s")
     print(f"resident memory {before:.0f} MB before, {after:.0f} MB after")
+    if device_after:
+        print(f"device memory {device_before:,} bytes before, {device_after:,} after")
     violations = []
     if (final.num_running, final.num_waiting, final.num_paused) != (0, 0, 0):
         violations.append(f"sequences are left: {final}")
@@ -95,6 +105,9 @@ async def soak(settings: Settings) -> list[str]:
 
     if after > before + settings.allowed_growth_mb:
         violations.append(f"memory grew by {after - before:.0f} MB")
+
+    if device_after > device_before:
+        violations.append(f"device memory grew by {device_after - device_before:,} bytes")
 
     return violations
 
@@ -158,6 +171,14 @@ def _resident_mb() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+def _device_bytes(device: str) -> int:
+    """Return the memory that this process has allocated on a device of OpenCL; 0 on others."""
+    if device_name(device) != "opencl":
+        return 0
+
+    return opencl_device(device_index(device)).allocated_bytes
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
@@ -179,6 +200,8 @@ def main() -> None:
         default=30,
         help="seconds that the last requests may take; about one without sanitizers",
     )
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--model", type=Path, help="a directory; the default is the bundled model")
     settings = Settings(**vars(parser.parse_args()))
     print(f"seed {settings.seed}")
     violations = anyio.run(soak, settings, backend=settings.backend)
