@@ -167,7 +167,6 @@ def test_a_device_with_too_little_memory_is_an_error_with_the_plan(
     ("architecture", "options", "problem", "param"),
     [
         ("llama", {"quantization": "q0f16"}, "must be q0f32 or q4f16_1, got q0f16", "quantization"),
-        ("llama", {"kv_cache_dtype": "int8"}, "kv_cache_dtype must not be int8", "kv_cache_dtype"),
         (
             "lfm2",
             {"speculative_mode": "prompt_lookup"},

@@ -52,6 +52,22 @@ def test_logits_equal_transformers(
     assert actual.argmax(1).tolist() == tokens
 
 
+@pytest.mark.parametrize(
+    ("architecture", "kv_cache_dtype", "tolerance"),
+    [("llama", "int8", 1e-3), ("gemma3_text", "int8", 1e-3), ("llama", "bfloat16", 1e-2)],
+)
+def test_stored_keys_and_values_have_the_rounding_of_the_cpu(
+    open_tiny: OpenTiny, architecture: str, kv_cache_dtype: str, tolerance: float
+) -> None:
+    tokens, _ = reference(architecture, "q0f32")
+    chunks = [5, len(PROMPT) - 5]
+    native = logits_of(open_tiny(architecture, "q0f32", kv_cache_dtype, "cpu"), tokens, chunks)
+
+    actual = logits_of(open_tiny(architecture, "q0f32", kv_cache_dtype, DEVICE), tokens, chunks)
+
+    assert np.abs(actual - native).max() <= tolerance
+
+
 @pytest.mark.parametrize("architecture", ["llama", "gemma3_text", "qwen3_5_text"])
 def test_sequences_of_a_batch_do_not_affect_each_other(
     open_tiny: OpenTiny, architecture: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("CacheArgument", "Tables", "page_shape")
+__all__ = ("CacheArgument", "Tables")
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, final
 
 from tvm.relax.frontend import nn
 
+from aiomlc.compiler.backends.tvm.page_formats import PageFormat
 from aiomlc.config import PAGE_SIZE
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.layers import AttentionConfig, RecurrentConfig, ShortConvConfig
@@ -41,7 +42,7 @@ class CacheArgument:
     """The cache argument of a decoder's graph, in the order of the native `PageTableState`."""
 
     config: DecoderConfig
-    dtype: str  #: Of keys and values.
+    stored: PageFormat
 
     def specification(self, rows: str) -> list[nn.spec.Tensor]:
         """Return the shapes for a name of the number of rows."""
@@ -59,10 +60,15 @@ class CacheArgument:
             tables.append(nn.spec.Tensor(["num_ends"], "int32"))
             tables.append(nn.spec.Tensor(["num_runs", 4], "int32"))
         pages = [
-            nn.spec.Tensor(page_shape("num_pages", plan), self.dtype) for plan in config.attention
+            nn.spec.Tensor(self.page_shape("num_pages", plan), self.stored.dtype)
+            for plan in config.attention
         ]
         states = [nn.spec.Tensor(shape, "float32") for shape in self.state_shapes("num_slots")]
         return [*tables, *pages, *states]
+
+    def page_shape(self, count: Any, plan: AttentionConfig) -> list[Any]:  # noqa: ANN401
+        """Return the shape of `count` pages of a layer."""
+        return [count, 2, plan.num_kv_heads, PAGE_SIZE, self.stored.row_size(plan.head_dim)]
 
     def state_shapes(self, count: Any) -> Iterator[list[Any]]:  # noqa: ANN401 - tvm is untyped.
         """Yield the shapes of the states of all recurrent layers, for a number of slots."""
@@ -85,11 +91,6 @@ class CacheArgument:
         pages = take(len(config.attention))
         states = [take(len(_state_shapes(0, plan))) for plan in config.recurrent]
         return Tables(*rows, rope_positions, piece_ends, piece_rows, runs, pages, states)
-
-
-def page_shape(count: Any, plan: AttentionConfig) -> list[Any]:  # noqa: ANN401 - tvm is untyped.
-    """Return the shape of `count` pages of a layer."""
-    return [count, 2, plan.num_kv_heads, PAGE_SIZE, plan.head_dim]
 
 
 def _state_shapes(count: Any, plan: RecurrentConfig) -> list[list[Any]]:  # noqa: ANN401

@@ -49,7 +49,7 @@ class TvmGraphCompiler:
 
     def cache_graph(self, config: DecoderConfig, cache: KVCache) -> CacheGraph:
         """Return TVM's paged KV cache, or page tables for layers that it does not support."""
-        if needs_page_tables(config):
+        if needs_page_tables(config, cache):
             return page_table_cache(config, cache, grid_of(self.target))
 
         return CacheGraph(tvm_cache_factory(config, cache, self.target))
@@ -60,7 +60,7 @@ class TvmGraphCompiler:
         """Return the decoder, whose quantized matrices are dequantized in the graph."""
         if quantization.matrix_format == "q4":
             decoder = lower_to_rows(decoder)
-        if needs_page_tables(decoder.config):
+        if needs_page_tables(decoder.config, cache):
             decoder = lower_to_page_tables(decoder, cache, grid_of(self.target))
         return decoder
 

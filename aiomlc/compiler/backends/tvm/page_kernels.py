@@ -1,6 +1,7 @@
 """Kernels that find keys and values through page tables.
 
-The pages of a layer are `[pages, 2, kv_heads, PAGE_SIZE, head_dim]`, keys first. A row is a token.
+The pages of a layer are `[pages, 2, kv_heads, PAGE_SIZE, row]`, keys first, and a row of them is a
+`PageFormat`. A row of other tensors is a token.
 """
 
 # No `from __future__ import annotations`: TVMScript reads the annotations.
@@ -13,6 +14,7 @@ from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812 - TVMScript's name for it.
 
 from aiomlc.compiler.backends.tvm.grid import Grid
+from aiomlc.compiler.backends.tvm.page_formats import PageFormat
 from aiomlc.config import PAGE_SIZE
 from aiomlc.models.config.layers import AttentionConfig
 
@@ -21,22 +23,35 @@ _LOWEST: Final = -1e30  # Of a position that is not seen.
 _OPAQUE: Final = 8  # TVM's OpPatternKind: is not fused with others.
 
 
-def _element(
-    layer: tuple[Any, Any, Any],
-    key: Any,  # noqa: ANN401 - tvm is untyped.
-    index: tuple[int, Any, Any],
-) -> Any:  # noqa: ANN401
-    """Return an element of a key or a value as float32.
+@final
+class _Rows:
+    """The keys and values of a layer as expressions of a kernel."""
 
-    Args:
-        layer: The pages of a layer, the page table, and the sequence.
-        key: The position.
-        index: 0 for keys or 1 for values, the head, and the dimension.
-    """
-    pages, table, sequence = layer
-    part, head, dimension = index
-    page = table[sequence, key // PAGE_SIZE]
-    return tirx.Cast("float32", pages[page, part, head, key % PAGE_SIZE, dimension])
+    def __init__(self, plan: AttentionConfig, stored: PageFormat) -> None:
+        self._size = plan.head_dim
+        self._stored = stored
+
+    def element(
+        self,
+        layer: tuple[Any, Any, Any],
+        key: Any,  # noqa: ANN401 - tvm is untyped.
+        index: tuple[int, Any, Any],
+    ) -> Any:  # noqa: ANN401
+        """Return an element of a key or a value as float32.
+
+        Args:
+            layer: The pages of a layer, the page table, and the sequence.
+            key: The position.
+            index: 0 for keys or 1 for values, the head, and the dimension.
+        """
+        pages, table, sequence = layer
+        part, head, dimension = index
+        page = table[sequence, key // PAGE_SIZE]
+
+        def stored(i: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
+            return pages[page, part, head, key % PAGE_SIZE, i]
+
+        return self._stored.load(stored, dimension, self._size)
 
 
 @final
@@ -96,28 +111,51 @@ class _Scoring:
         return tirx.const(_LOWEST, "float32"), tirx.const(0.0, "float32")
 
 
-def append_kernel(grid: Grid, plan: AttentionConfig, dtype: str) -> tirx.PrimFunc:
+def append_kernel(  # noqa: C901 - of its kernel.
+    grid: Grid, plan: AttentionConfig, stored: PageFormat
+) -> tirx.PrimFunc:
     """Return a kernel that writes the keys and values of fused qkv to their slots.
 
     Arguments: qkv `[n, heads, head_dim]`, slots int32 `[n]`, and pages, which are written.
     """
     heads, kv_heads, size = plan.num_heads, plan.num_kv_heads, plan.head_dim
-    fused, items = heads + 2 * kv_heads, grid.num_items
+    row_size = stored.row_size(size)
+    fused, items, dtype = heads + 2 * kv_heads, grid.num_items, stored.cache.compute_dtype
 
     @T.prim_func(private=True, s_tir=True)  # type: ignore[untyped-decorator]
-    def append(qkv_: T.handle, slots_: T.handle, pages_: T.handle) -> None:
+    def append(  # noqa: C901 - a kernel has no functions to call.
+        qkv_: T.handle, slots_: T.handle, pages_: T.handle
+    ) -> None:
         T.func_attr({"tirx.is_scheduled": True, "tirx.noalias": True, "op_pattern": _OPAQUE})
         n = T.int64()
         num_pages = T.int64()
         qkv = T.match_buffer(qkv_, (n, fused, size), dtype)
         slots = T.match_buffer(slots_, (n,), "int32")
-        pages = T.match_buffer(pages_, (num_pages, 2, kv_heads, PAGE_SIZE, size), dtype)
+        pages = T.match_buffer(pages_, (num_pages, 2, kv_heads, PAGE_SIZE, row_size), stored.dtype)
         for row in grid.groups(n):
             for head in grid.subgroups(2 * kv_heads):
                 for item in grid.items():
                     with T.sblock("append"):
                         T.reads()
                         T.writes()
+                        scale = T.sblock_alloc_buffer((1,), "float32", scope=grid.local)
+                        scale[0] = T.float32(0)
+                        if stored.has_scale:
+                            for i in T.serial(size):
+                                scale[0] = T.max(
+                                    scale[0],
+                                    T.abs(T.Cast("float32", qkv[row, heads + head, i])),
+                                )
+                            scale[0] = stored.scale(scale[0])
+                            if item == 0:
+                                for i in T.serial(4):
+                                    pages[
+                                        slots[row] // PAGE_SIZE,
+                                        head // kv_heads,
+                                        head % kv_heads,
+                                        slots[row] % PAGE_SIZE,
+                                        size + i,
+                                    ] = stored.scale_byte(scale[0], i)
                         for i in T.serial(T.ceildiv(size, items)):
                             if i * items + item < size:
                                 pages[
@@ -126,33 +164,34 @@ def append_kernel(grid: Grid, plan: AttentionConfig, dtype: str) -> tirx.PrimFun
                                     head % kv_heads,
                                     slots[row] % PAGE_SIZE,
                                     i * items + item,
-                                ] = qkv[row, heads + head, i * items + item]
+                                ] = stored.store(qkv[row, heads + head, i * items + item], scale[0])
 
     kernel: tirx.PrimFunc = append
     return kernel
 
 
-def copy_kernel(grid: Grid, plan: AttentionConfig, dtype: str) -> tirx.PrimFunc:
+def copy_kernel(grid: Grid, plan: AttentionConfig, stored: PageFormat) -> tirx.PrimFunc:
     """Return a kernel that copies a page.
 
     Arguments: the source and the target int32 `[2]`, and pages, which are written.
     """
-    kv_heads, size, items = plan.num_kv_heads, plan.head_dim, grid.num_items
+    kv_heads, items = plan.num_kv_heads, grid.num_items
+    row_size = stored.row_size(plan.head_dim)
 
     @T.prim_func(private=True, s_tir=True)  # type: ignore[untyped-decorator]
     def copy(ids_: T.handle, pages_: T.handle) -> None:
         T.func_attr({"tirx.is_scheduled": True, "tirx.noalias": True, "op_pattern": _OPAQUE})
         num_pages = T.int64()
         ids = T.match_buffer(ids_, (2,), "int32")
-        pages = T.match_buffer(pages_, (num_pages, 2, kv_heads, PAGE_SIZE, size), dtype)
+        pages = T.match_buffer(pages_, (num_pages, 2, kv_heads, PAGE_SIZE, row_size), stored.dtype)
         for head in grid.groups(2 * kv_heads):
             for slot in grid.subgroups(PAGE_SIZE):
                 for item in grid.items():
                     with T.sblock("copy"):
                         T.reads()
                         T.writes()
-                        for i in T.serial(T.ceildiv(size, items)):
-                            if i * items + item < size:
+                        for i in T.serial(T.ceildiv(row_size, items)):
+                            if i * items + item < row_size:
                                 pages[
                                     ids[1],
                                     head // kv_heads,
@@ -172,7 +211,7 @@ def copy_kernel(grid: Grid, plan: AttentionConfig, dtype: str) -> tirx.PrimFunc:
 
 
 def attention_kernel(  # noqa: C901 - of its kernel.
-    grid: Grid, plan: AttentionConfig, dtype: str
+    grid: Grid, plan: AttentionConfig, stored: PageFormat
 ) -> tirx.PrimFunc:
     """Return a kernel with a work group for each row and head, which computes an online softmax.
 
@@ -183,7 +222,8 @@ def attention_kernel(  # noqa: C901 - of its kernel.
     """
     heads, kv_heads, size = plan.num_heads, plan.num_kv_heads, plan.head_dim
     fused, shared, items = heads + 2 * kv_heads, heads // kv_heads, grid.num_items
-    parts = -(-size // items)
+    parts, dtype = -(-size // items), stored.cache.compute_dtype
+    rows, row_size = _Rows(plan, stored), stored.row_size(size)
 
     scoring = _Scoring(plan)
 
@@ -205,7 +245,7 @@ def attention_kernel(  # noqa: C901 - of its kernel.
         width = T.int64()
         num_ends = T.int64()
         qkv = T.match_buffer(qkv_, (n, fused, size), dtype)
-        pages = T.match_buffer(pages_, (num_pages, 2, kv_heads, PAGE_SIZE, size), dtype)
+        pages = T.match_buffer(pages_, (num_pages, 2, kv_heads, PAGE_SIZE, row_size), stored.dtype)
         table = T.match_buffer(table_, (num_sequences, width), "int32")
         sequences = T.match_buffer(sequences_, (n,), "int32")
         positions = T.match_buffer(positions_, (n,), "int32")
@@ -248,7 +288,7 @@ def attention_kernel(  # noqa: C901 - of its kernel.
                                 ):
                                     score[0] = T.float32(0)
                                     for d in T.serial(size):
-                                        score[0] = score[0] + query[d] * _element(
+                                        score[0] = score[0] + query[d] * rows.element(
                                             (pages, table, sequences[row]),
                                             (span[0] + tile) * _TILE + i * items + item,
                                             (0, head // shared, d),
@@ -273,7 +313,7 @@ def attention_kernel(  # noqa: C901 - of its kernel.
                                     total[0] = total[0] + weights[j]
                                     for i in T.serial(parts):
                                         if i * items + item < size:
-                                            values[i] = values[i] + weights[j] * _element(
+                                            values[i] = values[i] + weights[j] * rows.element(
                                                 (pages, table, sequences[row]),
                                                 (span[0] + tile) * _TILE + j,
                                                 (1, head // shared, i * items + item),

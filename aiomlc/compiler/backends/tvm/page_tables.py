@@ -16,8 +16,9 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
-from aiomlc.compiler.backends.tvm.cache_argument import CacheArgument, Tables, page_shape
+from aiomlc.compiler.backends.tvm.cache_argument import CacheArgument, Tables
 from aiomlc.compiler.backends.tvm.grid import Grid
+from aiomlc.compiler.backends.tvm.page_formats import PageFormat
 from aiomlc.compiler.backends.tvm.page_kernels import append_kernel, attention_kernel, copy_kernel
 from aiomlc.compiler.backends.tvm.recurrent_layers import StateConv, StateGatedDelta
 from aiomlc.compiler.cache_graph import CacheGraph
@@ -50,7 +51,7 @@ class PageAttention(Module):
             qkv = _rotated(qkv, tables, plan, plan.rope)
         pages = tables.pages[self.layer]
         pages = op.tensor_ir_inplace_op(
-            append_kernel(self.grid, plan, self.dtype),
+            append_kernel(self.grid, plan, self.argument.stored),
             "append_rows",
             [qkv, tables.slots, pages],
             inplace_indices=[2],
@@ -63,7 +64,7 @@ class PageAttention(Module):
         if ends is None:
             ends = tables.positions.reshape(1, qkv.shape[0])
         return op.tensor_ir_op(
-            attention_kernel(self.grid, plan, self.dtype),
+            attention_kernel(self.grid, plan, self.argument.stored),
             "page_attention",
             [qkv, pages, tables.table, tables.sequences, tables.positions, ends, sink_scores],
             out=nn.Tensor.placeholder((qkv.shape[0], plan.num_heads, plan.head_dim), self.dtype),
@@ -114,7 +115,7 @@ class _Lowering(Mutator):
 
 def lower_to_page_tables(decoder: Decoder, cache: KVCache, grid: Grid) -> Decoder:
     """Return the decoder, whose layers find what they remember by tables."""
-    argument = CacheArgument(decoder.config, cache.dtype)
+    argument = CacheArgument(decoder.config, PageFormat(cache))
     lowered: Decoder = _Lowering(argument, grid).visit("", decoder)
     return lowered
 
@@ -155,18 +156,18 @@ def _rotated(qkv: nn.Tensor, tables: Tables, plan: AttentionConfig, rope: RopeCo
 def page_table_cache(config: DecoderConfig, cache: KVCache, grid: Grid) -> CacheGraph:
     """Return the cache's argument, and the functions that create its tensors and copy a page."""
 
-    argument = CacheArgument(config, cache.dtype)
+    argument = CacheArgument(config, PageFormat(cache))
 
     def extend(module: tvm.IRModule) -> tvm.IRModule:
         builder = relax.BlockBuilder(module)
         count = tirx.Var("count", "int64")
-        pages = [page_shape(count, plan) for plan in config.attention]
-        _add_creation(builder, "create_kv_pages", count, pages, cache.dtype)
+        pages = [argument.page_shape(count, plan) for plan in config.attention]
+        _add_creation(builder, "create_kv_pages", count, pages, argument.stored.dtype)
         if config.recurrent:
             count = tirx.Var("count", "int64")
             states = list(argument.state_shapes(count))
             _add_creation(builder, "create_recurrent_states", count, states, "float32")
-        _add_copy(builder, config, cache, grid)
+        _add_copy(builder, argument, grid)
         return builder.finalize()
 
     return CacheGraph(None, argument.specification, extend)
@@ -189,18 +190,17 @@ def _add_creation(
         builder.emit_func_output(relax.Tuple(tensors))
 
 
-def _add_copy(
-    builder: relax.BlockBuilder, config: DecoderConfig, cache: KVCache, grid: Grid
-) -> None:
+def _add_copy(builder: relax.BlockBuilder, argument: CacheArgument, grid: Grid) -> None:
     """Add a function from the pages of all layers and two ids, which copies a page."""
+    plans, stored = argument.config.attention, argument.stored
     count = tirx.Var("num_pages", "int64")
-    kinds = [relax.TensorType(page_shape(count, plan), cache.dtype) for plan in config.attention]
+    kinds = [relax.TensorType(argument.page_shape(count, plan), stored.dtype) for plan in plans]
     pages = relax.Var("pages", relax.TupleType(kinds))
     ids = relax.Var("ids", relax.TensorType([2], "int32"))
     with builder.function("copy_kv_page", [pages, ids]):
         copied = []
-        for i, (plan, kind) in enumerate(zip(config.attention, kinds, strict=True)):
-            kernel = builder.add_func(copy_kernel(grid, plan, cache.dtype), "copy_page")
+        for i, (plan, kind) in enumerate(zip(plans, kinds, strict=True)):
+            kernel = builder.add_func(copy_kernel(grid, plan, stored), "copy_page")
             layer = builder.emit(relax.TupleGetItem(pages, i))
             copied.append(builder.emit(relax.call_tir_inplace(kernel, [ids, layer], [1], [kind])))
         builder.emit_func_output(relax.Tuple(copied))

@@ -18,6 +18,7 @@ from aiomlc.models.config.layers import DenseAndExpertsConfig, FeedForwardConfig
 from aiomlc.models.parameters.packed_layout import LayoutFamily
 
 _QUANTIZATIONS: Final = ("q0f32", "q4f16_1")
+_SCALE_BYTES: Final = 4  # A float32.
 _ROPE_TYPES: Final = ("default", "linear", "llama3")  # TVM's longrope cannot be built.
 
 
@@ -40,20 +41,21 @@ class TvmKernels:
             allowed = " or ".join(_QUANTIZATIONS)
             raise self._unsupported(f"quantization must be {allowed}, got {name}", "quantization")
 
-        if dtype in ("bfloat16", "int8"):
-            raise self._unsupported(f"kv_cache_dtype must not be {dtype}", "kv_cache_dtype")
-
         for reason in _reasons(config):
             raise self._unsupported(f"{reason} are not supported", "model")
 
     def kv_cache(
         self, config: DecoderConfig, quantization: Quantization, dtype: KVCacheType
     ) -> KVCache:
-        """Return the storage of keys and values; `check` refuses what is not a float."""
+        """Return the storage of keys and values."""
         match dtype:
             case "float16" | "float32":
                 return KVCache(dtype, dtype)
-            case "auto" | "bfloat16" | "int8":
+            case "bfloat16":
+                return KVCache("float32", dtype)
+            case "int8":
+                return KVCache("float32", dtype, _SCALE_BYTES)
+            case "auto":
                 return KVCache(quantization.compute_dtype, quantization.compute_dtype)
 
     def token_bytes(
@@ -69,7 +71,9 @@ class TvmKernels:
         inner = max(_inner_size(layer.feed_forward) for layer in config.layers)
         return TokenBytes(
             # Queries, keys, values and outputs, two of them twice, and log-sum-exps.
-            chunk=(3 * shape.num_heads + 2 * shape.num_kv_heads) * cache.row_bytes(shape.head_dim)
+            chunk=(3 * shape.num_heads + 2 * shape.num_kv_heads)
+            * cache.compute_bytes
+            * shape.head_dim
             + 8 * shape.num_heads,
             step=4 * (4 * config.hidden_size + 2 * queries + 2 * keys + 4 * inner),
         )
@@ -96,12 +100,13 @@ def _reasons(config: AnyConfig) -> Iterator[str]:
         yield "encoders"
 
 
-def needs_page_tables(config: DecoderConfig) -> bool:
-    """Whether TVM's paged KV cache does not support the layers of a decoder."""
+def needs_page_tables(config: DecoderConfig, cache: KVCache) -> bool:
+    """Whether TVM's paged KV cache does not support a decoder's layers, or their storage."""
     attention = config.attention
     rope = attention[0].rope
     return (
-        bool(config.recurrent or config.rope_axes)
+        cache.is_converted
+        or bool(config.recurrent or config.rope_axes)
         or config.needs_whole_pieces
         or config.num_piece_layers > 0
         or rope is None
