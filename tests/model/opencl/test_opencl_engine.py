@@ -21,13 +21,16 @@ DEVICE = "opencl"
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("opencl")]
 
 
-@pytest.fixture(params=["llama", "gemma3_text", "qwen3_5_text"])
+# TVM's KV cache, page tables, and page tables with recurrent states.
+MODELS = ("llama", "gemma3_text", "qwen3_5_text")
+
+
+@pytest.fixture
 def open_engine(
     request: pytest.FixtureRequest, model_cache: Path, tiny_directory: Directory
 ) -> OpenEngine:
-    """Return a function that opens an engine of a model with TVM's KV cache, with page tables, and
-    with recurrent states."""
-    directory = tiny_directory(request.param)
+    """Return a function that opens an engine of the parameter's model, or of a Llama."""
+    directory = tiny_directory(getattr(request, "param", "llama"))
 
     def open_one(device: str, **options: Any) -> AsyncMLCEngine:  # noqa: ANN401
         config = EngineConfig(quantization="q0f32", num_threads=2, **options)
@@ -63,6 +66,7 @@ async def _complete_all(
     return results
 
 
+@pytest.mark.parametrize("open_engine", MODELS, indirect=True)
 async def test_batches_and_the_prefix_cache_keep_the_answers_of_the_cpu(
     open_engine: OpenEngine,
 ) -> None:
@@ -78,10 +82,11 @@ async def test_batches_and_the_prefix_cache_keep_the_answers_of_the_cpu(
 
     assert [text for text, _ in sequential] == native
     assert [text for text, _ in batched] == native
-    assert sum(cached for _, cached in sequential) > 500
+    assert sum(cached for _, cached in sequential) > 200
     assert statistics.free_pages == statistics.total_pages
 
 
+@pytest.mark.parametrize("open_engine", MODELS, indirect=True)
 async def test_preempted_sequences_keep_the_answers_of_the_cpu(open_engine: OpenEngine) -> None:
     requests = [_request(f"{i} is a number.", max_tokens=100) for i in range(6)]
     async with open_engine("cpu") as engine:
@@ -117,6 +122,7 @@ async def test_a_cancelled_request_frees_its_pages(open_engine: OpenEngine) -> N
     assert statistics.free_pages == statistics.total_pages
 
 
+@pytest.mark.parametrize("open_engine", MODELS[:2], indirect=True)
 async def test_drafts_keep_the_answers_of_the_cpu(open_engine: OpenEngine) -> None:
     requests = [_request("one two three one two three one two", max_tokens=60)]
     async with open_engine("cpu") as engine:
