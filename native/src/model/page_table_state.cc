@@ -20,6 +20,11 @@ constexpr int64_t kPageSize = 16;
 
 int64_t NumPages(int64_t num_tokens) { return (num_tokens + kPageSize - 1) / kPageSize; }
 
+/*! \brief Require that a slot holds a state; only after drafts, tokens must be computed again. */
+void RequireComputed(const SlotRun& run) {
+  if (run.count > 0) throw std::logic_error("drafts cannot be rewound on this device");
+}
+
 std::vector<ffi::Any> CreateTensors(const ffi::Module& machine, const char* function,
                                     int64_t count) {
   const auto tensors =
@@ -31,9 +36,7 @@ std::vector<ffi::Any> CreateTensors(const ffi::Module& machine, const char* func
 
 PageTableState::PageTableState(const ModelShape& shape, const ffi::Module& machine,
                                const TensorMemory& memory)
-    : shape_(shape),
-      memory_(memory),
-      copy_page_(RequireFunction(machine, "copy_kv_page")) {
+    : shape_(shape), memory_(memory), copy_page_(RequireFunction(machine, "copy_kv_page")) {
   // One page more than the tokens need, as TVM's cache and the memory plan have.
   const int64_t num_pages = NumPages(shape_.max_total_tokens) + 1;
   try {
@@ -95,14 +98,14 @@ void PageTableState::Fork(int64_t source_id, int64_t sequence_id, int64_t num_to
   }
   if (num_tokens % kPageSize != 0) fork.pages.push_back(CopyPage(source.pages[num_full]));
   sequences_.insert_or_assign(sequence_id, std::move(fork));
-  if (slots_) slots_->Fork(source_id, sequence_id, num_tokens);
+  if (slots_) RequireComputed(slots_->Fork(source_id, sequence_id, num_tokens));
 }
 
 void PageTableState::Rewind(int64_t sequence_id, int64_t count) {
   Sequence& sequence = sequences_.at(sequence_id);
   sequence.length -= count;
   ReleasePages(&sequence, static_cast<size_t>(NumPages(sequence.length)));
-  if (slots_) slots_->Rewind(sequence_id, sequence.length);
+  if (slots_) RequireComputed(slots_->Rewind(sequence_id, sequence.length));
 }
 
 void PageTableState::Remove(int64_t sequence_id) {

@@ -75,8 +75,8 @@ class PageTableState final : public ModelState {
   /*! \brief Append the slots of `count` new tokens of a sequence, which are taken, to `slots`. */
   void AppendTokens(Sequence* sequence, int64_t count, std::vector<int32_t>* slots);
   tvm::ffi::Tensor ToMemory(const std::vector<int32_t>& values, const tvm::ffi::Shape& shape) const;
-  /*! \brief Add the tensors of embedded pieces, if the model has any: positions on the axes of RoPE,
-   * the ends of each row's piece, and what layers add to rows. */
+  /*! \brief Add the tensors of embedded pieces, if the model has any: positions on the axes of
+   * RoPE, the ends of each row's piece, and what layers add to rows. */
   void AppendPieces(const ForwardInput& input, const std::vector<int32_t>& positions,
                     std::vector<tvm::ffi::Any>* tensors) const;
   /*! \brief Take slots for the states after the rows of a pass; add their runs. */
