@@ -45,7 +45,10 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"native/src/(collectives|engine|platform)/", ("soak-thread",)),
     (r"(gguf|weights/formats|validation)/[^/]+\.py$|native/src/weights/", ("mutations-sanitize",)),
     (r"^aiomlc/(gguf|models/families)/|llama_cpp_converter", ("converter",)),
-    (r"^native/opencl/|opencl|^aiomlc/compiler/backends/tvm/|/native/device\.py$", ("opencl",)),
+    (
+        r"^native/opencl/|opencl|page_table_state|^aiomlc/compiler/backends/tvm/|/native/device\.py$",
+        ("opencl",),
+    ),
     (r"^(packaging/|pyproject\.toml)", ("wheel", "frameworks")),
     (r"^aiomlc/(integrations|api/protocol)/|^tests/frameworks/", ("frameworks",)),
 )
