@@ -83,14 +83,25 @@ class CacheArgument:
             return [next(remaining) for _ in range(count)]
 
         config = self.config
-        rows = take(4)
+        positions, slots, sequences, table = take(4)
         rope_positions = next(remaining) if config.rope_axes else None
         piece_ends = next(remaining) if config.needs_whole_pieces else None
         piece_rows = take(2 if config.num_piece_layers else 0)
         runs = take(2 if config.recurrent else 0)
         pages = take(len(config.attention))
         states = [take(len(_state_shapes(0, plan))) for plan in config.recurrent]
-        return Tables(*rows, rope_positions, piece_ends, piece_rows, runs, pages, states)
+        return Tables(
+            positions=positions,
+            slots=slots,
+            sequences=sequences,
+            table=table,
+            rope_positions=rope_positions,
+            piece_ends=piece_ends,
+            piece_rows=piece_rows,
+            runs=runs,
+            pages=pages,
+            states=states,
+        )
 
 
 def _state_shapes(count: Any, plan: RecurrentConfig) -> list[list[Any]]:  # noqa: ANN401
