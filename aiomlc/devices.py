@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = (
     "Device",
     "DeviceName",
+    "TargetAttributes",
     "device_index",
     "device_name",
     "device_of_type",
@@ -12,21 +13,23 @@ __all__ = (
 )
 
 import re
+from collections.abc import Mapping
 from typing import Final, Literal, Protocol
 
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.json_values import safe_repr
 
 #: The names of devices without an index; each has a back end.
-DeviceName = Literal["cpu", "cpu:tvm", "opencl"]
+DeviceName = Literal["cpu", "cpu:tvm", "cuda", "opencl"]
 _NAMES: Final[dict[str, DeviceName]] = {
     "auto": "cpu",
     "cpu": "cpu",
     "cpu:0": "cpu",
     "cpu:tvm": "cpu:tvm",  # For tests: see docs/design/compiler.md.
 }
-_OPENCL: Final = re.compile(r"opencl(:\d+)?", re.ASCII)
-_OFFERED: Final = "use 'auto', 'cpu' or 'opencl'"
+#: The names of devices with an index.
+_INDEXED: Final[dict[str, DeviceName]] = {"cuda": "cuda", "opencl": "opencl"}
+_OFFERED: Final = "use 'auto', 'cpu', 'cuda' or 'opencl'"
 #: The kinds of devices that TVM and MLC LLM name, by DLPack's type.
 _KINDS: Final = {
     1: "cpu",
@@ -50,12 +53,14 @@ class DeviceObject(Protocol):
 
 
 Device = str | DeviceObject
+#: The attributes of a target that code depends on, as TVM names them.
+TargetAttributes = Mapping[str, int | str]
 
 
 def parse_device(device: Device) -> str:
-    """Return the name and index of a device: `cpu` or, for example, `opencl:1`.
+    """Return the name and index of a device: `cpu` or, for example, `cuda:1`.
 
-    `auto` is the CPU. Whether there is an OpenCL device of this index is known when it is opened.
+    `auto` is the CPU. Whether there is a GPU of this index is known when it is opened.
 
     Raises:
         BadRequestError: If the device is unknown or not supported; `param` is `device`.
@@ -68,11 +73,12 @@ def parse_device(device: Device) -> str:
     if name is not None:
         return name
 
-    if _OPENCL.fullmatch(str(device)):
-        return f"opencl:{device_index(str(device))}"
-
-    if not _NAME.fullmatch(str(device)):
+    match = _NAME.fullmatch(str(device))
+    if match is None:
         raise _invalid(str(device))
+
+    if match[1] in _INDEXED:
+        return f"{match[1]}:{device_index(str(device))}"
 
     raise BadRequestError(
         f"Device is not found on your local environment: {device}; {_OFFERED}", param="device"
@@ -86,11 +92,11 @@ def device_name(device: str) -> DeviceName:
         BadRequestError: As `parse_device`.
     """
     name = parse_device(device)
-    return _NAMES.get(name, "opencl")
+    return _NAMES.get(name) or _INDEXED[name.partition(":")[0]]
 
 
 def device_index(device: str) -> int:
-    """Return the index of a device among those of its name: 1 for `opencl:1`."""
+    """Return the index of a device among those of its name: 1 for `cuda:1`."""
     _, _, index = device.partition(":")
     return int(index) if index.isdecimal() else 0
 

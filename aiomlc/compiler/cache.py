@@ -24,15 +24,17 @@ from typing import Any, Final
 from anyio import from_thread
 
 from aiomlc import cache
+from aiomlc.compiler.backends.registry import backend_of
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 
 LIBRARY_NAME, METADATA_NAME = cache.LIBRARIES.files
 JOB_NAME: Final = "job.json"
 
 
-def library_key(job: CompileJob) -> str:
-    """Return the name of the job's entry: a digest of the job and of TVM's and aiomlc's code."""
-    return hashlib.sha256(json.dumps(key_parts(job), sort_keys=True).encode()).hexdigest()
+def library_key(job: CompileJob, toolchain: str = "") -> str:
+    """Return a digest of the job, of TVM's and aiomlc's code, and of the compiler beside TVM."""
+    parts = key_parts(job) | ({"toolchain": toolchain} if toolchain else {})
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def key_parts(job: CompileJob) -> dict[str, Any]:
@@ -50,9 +52,10 @@ def find(job: CompileJob) -> CompiledLibrary | None:
 
     Raises:
         ModelLoadError: If there is no cache directory.
+        CompileError: If the device's compiler is missing.
         BadRequestError: If a setting of the cache is invalid.
     """
-    entry = cache.find(cache.LIBRARIES, library_key(job), from_thread.check_cancelled)
+    entry = cache.find(cache.LIBRARIES, _entry_key(job), from_thread.check_cancelled)
     return None if entry is None else _library(entry)
 
 
@@ -78,7 +81,12 @@ def publish(staged: cache.Staged, job: CompileJob) -> CompiledLibrary:
     config = job.config
     shape = f"{config.model_type}, {config.num_hidden_layers} layers of {config.hidden_size:,}"
     info = {"model": shape, "quantization": job.quantization}
-    return _library(cache.publish(staged, library_key(job), info, from_thread.check_cancelled))
+    return _library(cache.publish(staged, _entry_key(job), info, from_thread.check_cancelled))
+
+
+def _entry_key(job: CompileJob) -> str:
+    """Return the name of the job's entry: another compiler makes another library."""
+    return library_key(job, backend_of(job.device).toolchain())
 
 
 def _library(entry: cache.Entry) -> CompiledLibrary:

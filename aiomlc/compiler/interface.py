@@ -8,14 +8,14 @@ from __future__ import annotations
 
 __all__ = ("Backend", "GraphCompiler", "TokenBytes")
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.config import KVCacheType
-from aiomlc.devices import DeviceName
+from aiomlc.devices import DeviceName, TargetAttributes
 from aiomlc.models import AnyConfig, DecoderConfig, Parameter
 from aiomlc.models.parameters.packed_layout import LayoutFamily
 
@@ -87,7 +87,15 @@ class Backend(Protocol):
         """Return the memory that a decoder needs per token, beside its KV cache."""
         ...
 
-    def graph_compiler(self, target: Mapping[str, int]) -> GraphCompiler:
+    def toolchain(self) -> str:
+        """Return name and version of the compiler beside TVM that its code depends on, if any.
+
+        Raises:
+            CompileError: If it is missing.
+        """
+        ...
+
+    def graph_compiler(self, target: TargetAttributes) -> GraphCompiler:
         """Return the part that imports tvm; `target` has the attributes of the device."""
         ...
 

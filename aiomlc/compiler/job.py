@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from aiomlc.config import KVCacheType
+from aiomlc.devices import TargetAttributes
 from aiomlc.models import AnyConfig
 from aiomlc.models.parameters.packed_layout import Layout
 
@@ -38,7 +39,7 @@ class CompileJob:
     layouts: Mapping[str, Layout] = field(default_factory=dict)  #: See `Quantization`.
     ordered: tuple[str, ...] = ()  #: The same.
     device: str = "cpu"  #: Without an index.
-    target: Mapping[str, int] = field(default_factory=dict)  #: Attributes of a GPU that count.
+    target: TargetAttributes = field(default_factory=dict)  #: Attributes of a GPU that count.
     kv_cache_dtype: KVCacheType = "auto"  #: Decoders only.
     prefill_chunk_size: int = 512  #: Recorded in the metadata as the loader's default.
     max_batch_size: int = 64  #: Recorded in the metadata as the loader's default.

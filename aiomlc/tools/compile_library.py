@@ -17,6 +17,7 @@ from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.models import MODEL_TYPES, DecoderConfig
 from aiomlc.runtime.loading.capacity import sequence_length
+from aiomlc.runtime.loading.device import find_target
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import fetch_model
 from aiomlc.runtime.loading.prepare import compile_job
@@ -48,6 +49,7 @@ async def compile_model(  # noqa: PLR0913 - as MLC LLM's `compile`.
     quantization: str | None = None,
     model_type: str = "auto",
     device: str = "auto",
+    arch: str | None = None,
     opt: str = "O2",
     overrides: Mapping[str, Any] | None = None,
     force: bool = False,
@@ -64,7 +66,9 @@ async def compile_model(  # noqa: PLR0913 - as MLC LLM's `compile`.
         output: The file to write.
         quantization: The quantization of a Hugging Face directory; None is the engine's default.
         model_type: "auto", or the architecture that the model must have.
-        device: "auto" or "cpu".
+        device: "auto", "cpu", "cuda" or "opencl".
+        arch: An architecture of NVIDIA's GPUs, such as `sm_90a`, to compile for where there is
+            none; None is that of the device.
         opt: Any of MLC LLM's levels, from `O0` to `O3`; there is one level here.
         overrides: Settings that the engine will have, too: `sliding_window_size`,
             `attention_sink_size`, `kv_cache_dtype` and, as `max_single_sequence_length`,
@@ -93,7 +97,8 @@ async def compile_model(  # noqa: PLR0913 - as MLC LLM's `compile`.
     report = on_progress or ignore_progress
     await to_thread.run_sync(load_native)
     facts = ModelFacts(await fetch_model(model, report), quantization)
-    job = await to_thread.run_sync(compile_job, facts, device, config)
+    target = await to_thread.run_sync(find_target, device, arch)
+    job = await to_thread.run_sync(compile_job, facts, device, config, target)
     if isinstance(job.config, DecoderConfig):
         sequence_length(config, job.config.context_window_size)
 

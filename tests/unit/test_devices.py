@@ -30,6 +30,9 @@ CPU = tvm_ffi.device("cpu", 0)
         ("opencl", "opencl:0"),
         ("opencl:1", "opencl:1"),
         (tvm_ffi.device("opencl", 2), "opencl:2"),
+        ("cuda", "cuda:0"),
+        ("cuda:1", "cuda:1"),
+        (tvm_ffi.device("cuda", 3), "cuda:3"),
     ],
 )
 def test_device_names_and_objects_are_parsed(device: Device, name: str) -> None:
@@ -40,10 +43,10 @@ def test_device_names_and_objects_are_parsed(device: Device, name: str) -> None:
     ("device", "problem"),
     [
         ("cpu:1", "Device is not found on your local environment: cpu:1"),
-        ("cuda:1", "Device is not found on your local environment: cuda:1"),
+        ("metal:1", "Device is not found on your local environment: metal:1"),
         ("vulkan", "Device is not found on your local environment: vulkan"),
         ("opencl:-1", "Invalid device name: 'opencl:-1'"),
-        (tvm_ffi.device("cuda", 0), "Device is not found on your local environment: cuda:0"),
+        (tvm_ffi.device("metal", 0), "Device is not found on your local environment: metal:0"),
         (tvm_ffi.device("cpu", 1), "Device is not found on your local environment: cpu:1"),
         ("gpu", "Invalid device name: 'gpu'"),
         ("cuda:x", "Invalid device name: 'cuda:x'"),
@@ -52,7 +55,7 @@ def test_device_names_and_objects_are_parsed(device: Device, name: str) -> None:
     ],
 )
 def test_an_absent_or_unknown_device_is_rejected(device: Device, problem: str) -> None:
-    message = f"{problem}; use 'auto', 'cpu' or 'opencl'"
+    message = f"{problem}; use 'auto', 'cpu', 'cuda' or 'opencl'"
     with pytest.raises(BadRequestError, match=message) as caught:
         parse_device(device)
 

@@ -55,7 +55,7 @@ class MLCEngine(ScopeOnly, Uncopyable, PrefixMixin, RankingMixin, OpenAIClientMi
 
     Args:
         model: A directory, or a repository of the hub: `user/name`; None is the bundled model.
-        device: The device to run on: `auto`, `cpu` or `opencl`.
+        device: The device to run on: `auto`, `cpu`, `cuda` or `opencl`.
         model_lib: A library that `compile_model` has written for this model and these settings, or
             `mock://echo`. A library of MLC LLM is ignored with a warning: the engine compiles.
         mode: The preset of default sizes: `local`, `interactive` or `server`.

@@ -27,7 +27,7 @@ def plan_memory(
 
     Args:
         model: A directory, or a repository of the hub: `user/name`; None is the bundled model.
-        device: The device to run on: `auto`, `cpu` or `opencl`.
+        device: The device to run on: `auto`, `cpu`, `cuda` or `opencl`.
         mode: The preset of default sizes: `local`, `interactive` or `server`.
         engine_config: Further settings. A field must not contradict an argument.
 

@@ -23,6 +23,10 @@ def compile_(  # noqa: PLR0913 - one parameter per option.
     quantization: Quantization = None,
     model_type: Annotated[str, typer.Option(help="The architecture.")] = "auto",
     device: Device = "auto",
+    arch: Annotated[
+        str | None,
+        typer.Option(help="With --device cuda, the architecture of an absent GPU: sm_90a."),
+    ] = None,
     opt: Annotated[str, typer.Option(help="O0 to O3, which are the same here.")] = "O2",
     overrides: Annotated[
         str,
@@ -46,6 +50,7 @@ def compile_(  # noqa: PLR0913 - one parameter per option.
                 quantization=quantization,
                 model_type=model_type,
                 device=device,
+                arch=arch,
                 opt=opt,
                 overrides=values,
                 force=force,

@@ -36,6 +36,7 @@ def doctor(
             checks.check_processor(),
             checks.check_cores(),
             checks.check_memory(),
+            checks.check_cuda(),
             checks.check_opencl(),
             checks.check_huge_pages(),
             checks.check_cache(),

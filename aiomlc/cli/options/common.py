@@ -35,7 +35,9 @@ Model = Annotated[
 NamedModel = Annotated[
     str | None, typer.Option("--model", help="The same as MODEL.", show_default=False)
 ]
-Device = Annotated[str, typer.Option(help="The device: auto, cpu, opencl.", rich_help_panel=_PANEL)]
+Device = Annotated[
+    str, typer.Option(help="The device: auto, cpu, cuda, opencl.", rich_help_panel=_PANEL)
+]
 Preset = Annotated[Mode, typer.Option(help="The preset of default sizes.", rich_help_panel=_PANEL)]
 Quantization = Annotated[
     str | None,

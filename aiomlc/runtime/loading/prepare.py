@@ -19,7 +19,7 @@ from aiomlc.runtime.loading.device import find_device
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.progress import OnProgress, compile_progress, convert_progress
 from aiomlc.runtime.loading.shards import divided_model
-from aiomlc.runtime.native.device import NativeDevice
+from aiomlc.runtime.native.device import CompileTarget, NativeDevice
 from aiomlc.runtime.native.library import load_native
 from aiomlc.runtime.native.platform import check_platform, physical_cores
 from aiomlc.weights import PackedWeights, prepare_weights
@@ -48,7 +48,7 @@ async def prepare_model(
     await to_thread.run_sync(load_native)
     await to_thread.run_sync(check_platform)
     found = await to_thread.run_sync(find_device, device)
-    job = await to_thread.run_sync(compile_job, facts, device, config)
+    job = await to_thread.run_sync(compile_job, facts, device, config, found)
     library = await _prepare_library(job, config.model_lib, report)
     found = await found.prepare(library)
     threads = config.num_threads or physical_cores()
@@ -78,11 +78,15 @@ async def _prepare_library(
     return await compile_model(job, on_progress=lambda done: report(compile_progress(done)))
 
 
-def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> CompileJob:
+def compile_job(
+    facts: ModelFacts, device: str, config: EngineConfig, target: CompileTarget
+) -> CompileJob:
     """Return the library that an engine with this configuration needs.
 
+    `target` is the device itself, or what stands for one that is absent.
+
     Raises:
-        BadRequestError: If the device is absent, or does not support the model or a setting.
+        BadRequestError: If the device does not support the model or a setting.
     """
     quantization = facts.quantization
     model, backend = _with_window(facts.config, config), backend_of(device)
@@ -104,16 +108,15 @@ def compile_job(facts: ModelFacts, device: str, config: EngineConfig) -> Compile
             param="speculative_mode",
         )
 
-    native = find_device(device)
     if isinstance(model, DecoderConfig):
-        native.check(backend.kv_cache(model, quantization, config.kv_cache_dtype).dtype)
+        target.check(backend.kv_cache(model, quantization, config.kv_cache_dtype).dtype)
     return CompileJob(
         config=model,
         quantization=quantization.name,
         layouts=quantization.layouts,
         ordered=tuple(sorted(quantization.ordered)),
         device=backend.name,
-        target=native.target,
+        target=target.target,
         kv_cache_dtype=config.kv_cache_dtype,
     )
 

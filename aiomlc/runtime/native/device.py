@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("DeviceMemory", "HostDevice", "NativeDevice")
+__all__ = ("CompileTarget", "DeviceMemory", "HostDevice", "NativeDevice")
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, final
+
+from aiomlc.devices import TargetAttributes
 
 if TYPE_CHECKING:
     from aiomlc.compiler.job import CompiledLibrary
@@ -22,17 +25,29 @@ class DeviceMemory:
     source: str  #: Description of what limits `free_bytes`.
 
 
-class NativeDevice(Protocol):
+class CompileTarget(Protocol):
+    """A device that libraries are compiled for; it need not be there."""
+
+    @property
+    def target(self) -> TargetAttributes:
+        """The attributes that a library is compiled for."""
+        ...
+
+    def check(self, kv_dtype: str) -> None:
+        """Require that kernels can use a KV cache of this dtype.
+
+        Raises:
+            BadRequestError: If they cannot.
+        """
+        ...
+
+
+class NativeDevice(CompileTarget, Protocol):
     """Runs the functions of a compiled library."""
 
     @property
     def dlpack(self) -> tuple[int, int]:
         """DLPack's type and index."""
-        ...
-
-    @property
-    def target(self) -> Mapping[str, int]:
-        """The attributes that a library is compiled for."""
         ...
 
     @property
@@ -45,19 +60,19 @@ class NativeDevice(Protocol):
         """Whether its kernels are tested before they are shipped, so that no start tests them."""
         ...
 
-    def check(self, kv_dtype: str) -> None:
-        """Require that kernels can use a KV cache of this dtype.
-
-        Raises:
-            BadRequestError: If they cannot.
-        """
-        ...
-
     async def prepare(self, library: CompiledLibrary) -> Self:
         """Return the device with what it needs to load a library.
 
         Raises:
             ModelLoadError: If the driver cannot build the kernels.
+        """
+        ...
+
+    def opening(self) -> AbstractContextManager[None]:
+        """Return the context in which a library is loaded and a model opened.
+
+        Raises:
+            MemoryError: If the body fails because the device has too little memory.
         """
         ...
 
@@ -75,7 +90,7 @@ class HostDevice:
     """The processor: machine code is part of the library, or of ours."""
 
     dlpack: tuple[int, int] = (_DLPACK_CPU, 0)
-    target: Mapping[str, int] = {}
+    target: Mapping[str, int | str] = {}
     memory: DeviceMemory | None = None
     is_trusted: bool = True
 
@@ -85,6 +100,10 @@ class HostDevice:
     async def prepare(self, library: CompiledLibrary) -> Self:
         """Return the device; there is nothing to prepare."""
         return self
+
+    def opening(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing."""
+        return nullcontext()
 
     def load_kernels(self, module: Any) -> None:  # noqa: ANN401 - an FFI module.
         """Do nothing: there are no kernels apart."""

@@ -10,6 +10,8 @@ __all__ = (
     "native_function",
     "open_library",
     "register_global",
+    "replaced_global",
+    "tvm_library",
 )
 
 import ctypes
@@ -20,6 +22,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from aiomlc.compiler.job import CompiledLibrary
 
 _ELF: Final = b"\x7fELF"
+_replacing: Final = threading.Lock()
 _FFI_ERRORS = (
     errors.BadRequestError,
     errors.EngineError,
@@ -59,7 +63,12 @@ def _library_path() -> Path:
     raise errors.ModelLoadError(f"cannot find {packaged}: reinstall aiomlc", path=packaged)
 
 
-def _tvm_library(name: str) -> Path:
+def tvm_library(name: str) -> Path:
+    """Return the path of a library of TVM.
+
+    Raises:
+        ModelLoadError: If apache-tvm is not installed.
+    """
     spec = importlib.util.find_spec("tvm")  # Does not import the package.
     if spec is None or not spec.submodule_search_locations:
         raise errors.ModelLoadError("apache-tvm is missing: pip install apache-tvm")
@@ -101,7 +110,7 @@ def load_native() -> None:
     _register_errors()
     try:
         for name in ("libtvm_runtime.so", "libtvm_runtime_extra.so"):
-            ctypes.CDLL(str(_tvm_library(name)), ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(str(tvm_library(name)), ctypes.RTLD_GLOBAL)
         ctypes.CDLL(str(_library_path()), ctypes.RTLD_GLOBAL)
     except OSError as error:
         hint = "; AIOMLC_LIBRARY is set" if os.environ.get("AIOMLC_LIBRARY") else ""
@@ -170,6 +179,28 @@ def register_global(name: str, function: Callable[..., object]) -> None:
     import tvm_ffi
 
     tvm_ffi.register_global_func(name, function)
+
+
+@contextmanager
+def replaced_global(name: str, function: Callable[..., object]) -> Iterator[None]:
+    """Register a function in the FFI's global registry, in place of any other, for a while.
+
+    Bodies in several threads run one after the other.
+    """
+    load_native()
+    import tvm_ffi
+    from tvm_ffi.registry import remove_global_func
+
+    with _replacing:
+        previous = tvm_ffi.get_global_func(name, allow_missing=True)
+        tvm_ffi.register_global_func(name, function, override=True)
+        try:
+            yield
+        finally:
+            if previous is None:
+                remove_global_func(name)
+            else:
+                tvm_ffi.register_global_func(name, previous, override=True)
 
 
 def native_function(name: str) -> Any:  # noqa: ANN401 - an FFI function has no static signature.

@@ -116,7 +116,7 @@ class NativeModel:
         self.shards: ShardProcesses | None = None  #: Those after the first, which this is then.
         self.vocab_size: int = shape.vocab_size
         self.shape: ModelShape = shape
-        with open_library(library) as module:
+        with placed.opening(), open_library(library) as module:
             placed.load_kernels(module)
             self.handle: Any = native_function("aiomlc.model_open")(
                 module,

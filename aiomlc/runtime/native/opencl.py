@@ -5,13 +5,14 @@ from __future__ import annotations
 __all__ = ("Kernels", "OpenCLDevice", "opencl_device", "opencl_devices")
 
 import hashlib
-from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from anyio import from_thread, to_thread
 
 from aiomlc.cache import PROGRAMS, Entry, cache_error, find, publish, staged_entry
+from aiomlc.devices import TargetAttributes
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.native.device import DeviceMemory
 from aiomlc.runtime.native.library import load_opencl, native_function, open_library
@@ -63,7 +64,7 @@ class OpenCLDevice:
         return _DLPACK_TYPE, self.index
 
     @property
-    def target(self) -> Mapping[str, int]:
+    def target(self) -> TargetAttributes:
         """Attributes of TVM's target, which the kernels are compiled for."""
         threads = min(self.max_work_group_size, _MAX_THREADS)
         return {
@@ -122,6 +123,10 @@ class OpenCLDevice:
 
             await to_thread.run_sync(write)
         return replace(self, kernels=Kernels(binary))
+
+    def opening(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing."""
+        return nullcontext()
 
     def load_kernels(self, module: Any) -> None:  # noqa: ANN401 - an FFI module.
         """Load the kernels of a library's module on the device.

@@ -33,6 +33,7 @@ from aiomlc.compiler import read_library
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.prepare import compile_job
+from aiomlc.runtime.native.device import HostDevice
 from aiomlc.tools.compile_library import compile_model
 from tests.model.tools.models import write_tiny
 
@@ -167,7 +168,9 @@ async def test_what_is_passed_never_enters_the_cache(model: Path, library: Path)
 
 def test_a_mutated_library_is_refused_or_the_same(model: Path, library: Path) -> None:
     """No mutation reaches TVM, which does not check what it executes."""
-    job = compile_job(ModelFacts(find_model(model), _SMALL.quantization), "auto", _SMALL)
+    job = compile_job(
+        ModelFacts(find_model(model), _SMALL.quantization), "auto", _SMALL, HostDevice()
+    )
     intact, whole = read_library(library, job), library.read_bytes()
     refused = 0
     for seed in range(_NUM_MUTATIONS):

@@ -153,7 +153,7 @@ def test_every_command_that_opens_a_model_takes_a_device(command: str) -> None:
     result = CliRunner().invoke(app, [*command.split(), "--device", "warp"])
 
     assert result.exit_code == 2
-    assert "Invalid device name: 'warp'; use 'auto', 'cpu' or 'opencl'" in result.stderr
+    assert "Invalid device name: 'warp'; use 'auto', 'cpu', 'cuda' or 'opencl'" in result.stderr
 
 
 def test_the_shell_completes_commands() -> None:

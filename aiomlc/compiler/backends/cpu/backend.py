@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("CpuBackend",)
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from aiomlc.compiler.backends.cpu.memory import token_bytes
@@ -12,7 +12,7 @@ from aiomlc.compiler.interface import TokenBytes
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.config import PAGE_SIZE, KVCacheType
-from aiomlc.devices import DeviceName
+from aiomlc.devices import DeviceName, TargetAttributes
 from aiomlc.errors import BadRequestError
 from aiomlc.models import AnyConfig, DecoderConfig, Parameter
 from aiomlc.models.parameters.packed_layout import LayoutFamily
@@ -83,7 +83,11 @@ class CpuBackend:
         """Return the memory that a decoder needs per token, beside its KV cache."""
         return token_bytes(config, parameters, quantization, cache)
 
-    def graph_compiler(self, target: Mapping[str, int]) -> GraphCompiler:
+    def toolchain(self) -> str:
+        """Return nothing: there is only bytecode."""
+        return ""
+
+    def graph_compiler(self, target: TargetAttributes) -> GraphCompiler:
         """Return the part that imports tvm."""
         from aiomlc.compiler.backends.cpu.graph_compiler import CpuGraphCompiler
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 __all__ = ("TvmBackend",)
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, final
 
 from aiomlc.compiler.backends.tvm.support import TvmKernels
-from aiomlc.devices import DeviceName
+from aiomlc.devices import DeviceName, TargetAttributes
 from aiomlc.models import AnyConfig
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ class TvmBackend(TvmKernels):
         """Return why drafts are not verified: decodes and prefills have different kernels."""
         return "the logits of a token depend on the others in its pass, so drafts would change them"
 
-    def graph_compiler(self, target: Mapping[str, int]) -> GraphCompiler:
+    def graph_compiler(self, target: TargetAttributes) -> GraphCompiler:
         """Return the part that imports tvm."""
         from aiomlc.compiler.backends.tvm.graph_compiler import cpu_graph_compiler
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = ("TvmGraphCompiler", "cpu_graph_compiler", "opencl_graph_compiler")
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import final
 
@@ -23,6 +22,7 @@ from aiomlc.compiler.backends.tvm.support import needs_page_tables
 from aiomlc.compiler.cache_graph import CacheGraph
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
+from aiomlc.devices import TargetAttributes
 from aiomlc.errors import CompileError
 from aiomlc.models import DecoderConfig
 from aiomlc.models.graph.decoder import Decoder
@@ -86,7 +86,7 @@ def cpu_graph_compiler() -> TvmGraphCompiler:
     return TvmGraphCompiler("cpu:tvm", tvm.target.Target("llvm"), tvm.transform.Sequential(passes))
 
 
-def opencl_graph_compiler(attributes: Mapping[str, int]) -> TvmGraphCompiler:
+def opencl_graph_compiler(attributes: TargetAttributes) -> TvmGraphCompiler:
     """Return the compiler for OpenCL devices with these attributes of TVM's target.
 
     Its passes schedule each kernel by dlight's rules for GPUs.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 __all__ = ("OpenCLBackend",)
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, final
 
 from aiomlc.compiler.backends.tvm.support import TvmKernels
-from aiomlc.devices import DeviceName
+from aiomlc.devices import DeviceName, TargetAttributes
 from aiomlc.models import AnyConfig, DecoderConfig
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ class OpenCLBackend(TvmKernels):
         is_recurrent = isinstance(config, DecoderConfig) and config.recurrent
         return "the states of recurrent layers are not rewound to a draft" if is_recurrent else None
 
-    def graph_compiler(self, target: Mapping[str, int]) -> GraphCompiler:
+    def graph_compiler(self, target: TargetAttributes) -> GraphCompiler:
         """Return the part that imports tvm for a device of these attributes."""
         from aiomlc.compiler.backends.tvm.graph_compiler import opencl_graph_compiler
 

@@ -78,6 +78,10 @@ class TvmKernels:
             step=4 * (4 * config.hidden_size + 2 * queries + 2 * keys + 4 * inner),
         )
 
+    def toolchain(self) -> str:
+        """Return nothing: TVM makes the code."""
+        return ""
+
     def _unsupported(self, problem: str, param: str) -> BadRequestError:
         return BadRequestError(f"device {self.name!r}: {problem}; use device 'cpu'", param=param)
 

@@ -277,7 +277,7 @@ async def test_the_loader_receives_the_arguments_of_the_constructor(tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "param"),
     [
-        ({"device": "cuda"}, "device"),
+        ({"device": "metal"}, "device"),
         ({"model": "a", "engine_config": EngineConfig(model="b")}, "model"),
         ({"mode": "local", "engine_config": EngineConfig(mode="server")}, "mode"),
         ({"mode": "quick"}, "mode"),

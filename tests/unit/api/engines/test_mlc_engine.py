@@ -250,7 +250,7 @@ def test_a_failed_constructor_leaves_no_thread() -> None:
         MLCEngine(loader=load)
 
     with pytest.raises(BadRequestError):
-        MLCEngine(device="cuda")
+        MLCEngine(device="metal")
 
 
 def test_the_failure_of_the_engine_is_raised_and_leaves_no_thread() -> None:

@@ -247,7 +247,7 @@ def test_constructor_errors_are_raised() -> None:
         JSONFFIEngine(loader=load)
 
     with pytest.raises(BadRequestError):
-        JSONFFIEngine(device="cuda")
+        JSONFFIEngine(device="metal")
 
 
 def test_the_engine_has_the_tokenizer() -> None:

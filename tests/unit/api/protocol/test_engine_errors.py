@@ -131,13 +131,14 @@ ERRORS = [
         "unknown device",
         partial(construct_engine, device="abacus"),
         "device",
-        "Invalid device name: 'abacus'; use 'auto', 'cpu' or 'opencl'",
+        "Invalid device name: 'abacus'; use 'auto', 'cpu', 'cuda' or 'opencl'",
     ),
     rejected(
         "unavailable device",
-        partial(construct_engine, device="cuda:3"),
+        partial(construct_engine, device="metal:3"),
         "device",
-        "Device is not found on your local environment: cuda:3; use 'auto', 'cpu' or 'opencl'",
+        "Device is not found on your local environment: metal:3; "
+        "use 'auto', 'cpu', 'cuda' or 'opencl'",
     ),
     rejected(
         "max_history_size",

@@ -1,0 +1,224 @@
+"""The CUDA devices of this machine, and architectures to compile for where there is none."""
+
+from __future__ import annotations
+
+__all__ = ("CudaArchitecture", "CudaDevice", "cuda_device", "cuda_devices", "load_cuda")
+
+import ctypes
+import functools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self, final
+
+from aiomlc.compiler.backends.cuda.architecture import (
+    architecture_of,
+    check_architecture,
+    target_of,
+)
+from aiomlc.compiler.backends.cuda.packages import packaged_file
+from aiomlc.compiler.backends.cuda.program import decode_program
+from aiomlc.devices import TargetAttributes
+from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.runtime.native.device import DeviceMemory
+from aiomlc.runtime.native.library import (
+    load_native,
+    native_function,
+    replaced_global,
+    tvm_library,
+)
+
+if TYPE_CHECKING:
+    from aiomlc.compiler.job import CompiledLibrary
+
+_DLPACK_TYPE: Final = 2
+_DRIVER: Final = "libcuda.so.1"
+_RUNTIME: Final = "libcudart.so.13"
+# Of `DeviceAttrKind` in `tvm/runtime/device_api.h`.
+_COMPUTE_VERSION, _DEVICE_NAME, _TOTAL_MEMORY, _FREE_MEMORY = 4, 5, 14, 15
+_OUT_OF_MEMORY: Final = "cudaErrorMemoryAllocation"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CudaArchitecture:
+    """The architecture of a GPU that need not be there, such as `sm_90a`."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        """Require a known name.
+
+        Raises:
+            BadRequestError: If it is unknown; `param` is `arch`.
+        """
+        check_architecture(self.name)
+
+    @property
+    def target(self) -> TargetAttributes:
+        """Attributes of TVM's target, which the kernels are compiled for."""
+        return target_of(self.name)
+
+    def check(self, kv_dtype: str) -> None:
+        """Accept every dtype: all architectures compute with float16."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaDevice:
+    """A GPU that CUDA offers; sizes are in bytes."""
+
+    index: int  #: Of `cuda:1`.
+    name: str
+    architecture: CudaArchitecture
+    memory_bytes: int
+    free_bytes: int
+    is_trusted: bool = False
+
+    def __str__(self) -> str:
+        return f"cuda:{self.index} ({self.name}, {self.architecture.name})"
+
+    @property
+    def dlpack(self) -> tuple[int, int]:
+        """DLPack's type and index."""
+        return _DLPACK_TYPE, self.index
+
+    @property
+    def target(self) -> TargetAttributes:
+        """Attributes of TVM's target, which the kernels are compiled for."""
+        return self.architecture.target
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """Its own memory, as far as no process has it."""
+        return DeviceMemory(self.free_bytes, f"the free memory of {self.name}")
+
+    def check(self, kv_dtype: str) -> None:
+        """Accept every dtype: all architectures compute with float16."""
+
+    async def prepare(self, library: CompiledLibrary) -> Self:
+        """Return the device; libraries have machine code."""
+        return self
+
+    def opening(self) -> AbstractContextManager[None]:
+        """Return the context in which a library is loaded and a model opened.
+
+        Raises:
+            MemoryError: If the body fails because the GPU has too little memory.
+        """
+        return _opening(self)
+
+    def load_kernels(self, module: Any) -> None:  # noqa: ANN401 - an FFI module.
+        """Do nothing: CUDA loads the kernels of a library at the first call."""
+
+
+def cuda_devices() -> list[CudaDevice]:
+    """Return the CUDA devices of this machine, in the order of the driver.
+
+    Raises:
+        BadRequestError: If there is no driver, runtime or GPU, or a GPU is too old; `param` is
+            `device`.
+        ModelLoadError: If TVM's library cannot be loaded.
+    """
+    load_cuda()
+    try:
+        count = int(native_function("runtime.GetCudaDeviceCount")())
+        devices = [_device(index) for index in range(count)]
+    except RuntimeError as error:
+        lines = str(error).strip().splitlines()
+        raise _unavailable(
+            f"NVIDIA's driver fails: {lines[-1] if lines else error}: install a driver for CUDA 13 "
+            "(580 or later), and see whether nvidia-smi lists the GPU"
+        ) from None
+
+    if not devices:
+        raise _unavailable("NVIDIA's driver finds no GPU: see CUDA_VISIBLE_DEVICES and nvidia-smi")
+
+    return devices
+
+
+def cuda_device(index: int) -> CudaDevice:
+    """Return the CUDA device of an index.
+
+    Raises:
+        BadRequestError: As `cuda_devices`, and if there is no device of this index.
+    """
+    devices = cuda_devices()
+    if index < len(devices):
+        return devices[index]
+
+    found = ", ".join(map(str, devices))
+    raise BadRequestError(
+        f"Device is not found on your local environment: cuda:{index}; this machine has {found}",
+        param="device",
+    )
+
+
+@functools.cache
+def load_cuda() -> None:
+    """Load NVIDIA's driver and runtime, and TVM's runtime for CUDA, into the process.
+
+    Raises:
+        BadRequestError: If there is no driver or runtime; `param` is `device`.
+        ModelLoadError: If TVM's library is missing or cannot be loaded.
+    """
+    load_native()
+    packaged = packaged_file(_RUNTIME)
+    try:
+        ctypes.CDLL(_DRIVER, ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise _unavailable(
+            f"NVIDIA's driver is missing: {error}: install the driver of the GPU, 580 or later"
+        ) from None
+
+    try:
+        ctypes.CDLL(_RUNTIME if packaged is None else str(packaged), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise _unavailable(
+            f"the CUDA runtime is missing: {error}: pip install 'aiomlc[cuda]', or install "
+            "NVIDIA's toolkit 13"
+        ) from None
+
+    try:
+        ctypes.CDLL(str(tvm_library("libtvm_runtime_cuda.so")), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise ModelLoadError(f"cannot load a native library: {error}") from error
+
+
+def _device(index: int) -> CudaDevice:
+    def attribute(kind: int) -> Any:  # noqa: ANN401 - an FFI function has no static signature.
+        return native_function("runtime.GetDeviceAttr")(_DLPACK_TYPE, index, kind)
+
+    name, capability = str(attribute(_DEVICE_NAME)), str(attribute(_COMPUTE_VERSION))
+    architecture = architecture_of(capability)
+    if architecture is None:
+        raise _unavailable(
+            f"the compute capability of {name}, {capability}, is not supported: use 'opencl', or "
+            "another GPU by CUDA_VISIBLE_DEVICES"
+        )
+
+    return CudaDevice(
+        index=index,
+        name=name,
+        architecture=CudaArchitecture(architecture),
+        memory_bytes=int(attribute(_TOTAL_MEMORY)),
+        free_bytes=int(attribute(_FREE_MEMORY)),
+    )
+
+
+@contextmanager
+def _opening(device: CudaDevice) -> Iterator[None]:
+    """Give TVM the machine code of the library, and name a lack of memory."""
+    try:
+        # Only while the library is loaded: a program's own `import tvm` registers another one.
+        with replaced_global("tvm_callback_cuda_compile", decode_program):
+            yield
+    except ModelLoadError as error:
+        if _OUT_OF_MEMORY not in str(error):
+            raise
+
+        raise MemoryError(f"the model does not fit on {device}: {error}") from None
+
+
+def _unavailable(problem: str) -> BadRequestError:
+    return BadRequestError(f"device 'cuda': {problem}; or use device 'cpu'", param="device")
