@@ -51,7 +51,7 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
     text = json.dumps(metadata)
     module = _with_metadata(module, text)
     report("bytecode", 0.5)
-    executable = relax.build(module, compiler.target, relax_pipeline=compiler.pipeline())
+    executable = compiler.build(module)
     report("save", 0.9)
     try:
         (directory / LIBRARY_NAME).write_bytes(compiler.export(executable))

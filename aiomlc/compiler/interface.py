@@ -103,11 +103,6 @@ class Backend(Protocol):
 class GraphCompiler(Protocol):
     """Lowers plain graphs to what a back end runs, and builds libraries of them."""
 
-    @property
-    def target(self) -> tvm.target.Target:
-        """The target that the library is built for."""
-        ...
-
     def cache_graph(self, config: DecoderConfig, cache: KVCache) -> CacheGraph:
         """Return the parts of a library that depend on its KV cache."""
         ...
@@ -122,8 +117,8 @@ class GraphCompiler(Protocol):
         """Return the encoder with the layers and the packed parameters of the back end."""
         ...
 
-    def pipeline(self) -> tvm.transform.Pass:
-        """Return the passes from a lowered module to one that the virtual machine runs."""
+    def build(self, module: tvm.IRModule) -> relax.VMExecutable:
+        """Return the program of a lowered module."""
         ...
 
     def export(self, executable: relax.VMExecutable) -> bytes:

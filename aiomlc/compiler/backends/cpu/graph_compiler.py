@@ -30,11 +30,6 @@ from aiomlc.models.graph.vision import AnyEncoder
 class CpuGraphCompiler:
     """Lowers graphs to kernel calls; TVM generates no code for them."""
 
-    @property
-    def target(self) -> tvm.target.Target:
-        """The target, for which no code is generated."""
-        return tvm.target.Target("llvm")
-
     def cache_graph(self, config: DecoderConfig, cache: KVCache) -> CacheGraph:
         """Return TVM's paged KV cache with our kernels."""
         return CacheGraph(cpu_cache_factory(config, cache))
@@ -49,12 +44,12 @@ class CpuGraphCompiler:
         """Return the encoder with kernel calls as layers and packed bytes as matrices."""
         return lower_to_cpu(encoder, quantization)
 
-    def pipeline(self) -> tvm.transform.Pass:
-        """Return the passes for a graph whose operators are all kernel calls.
+    def build(self, module: tvm.IRModule) -> relax.VMExecutable:
+        """Return the bytecode of a graph whose operators are all kernel calls.
 
         No code is generated, so the machine needs neither a compiler nor a linker.
         """
-        return tvm.transform.Sequential(
+        passes = tvm.transform.Sequential(
             [
                 transform.ToNonDataflow(),
                 transform.RemovePurityChecking(),
@@ -69,6 +64,7 @@ class CpuGraphCompiler:
                 _module_pass(_check_only_bytecode),
             ]
         )
+        return relax.build(module, tvm.target.Target("llvm"), relax_pipeline=passes)
 
     def export(self, executable: relax.VMExecutable) -> bytes:
         """Return the bytes of a library.

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ("TvmGraphCompiler", "cpu_graph_compiler", "opencl_graph_compiler")
+__all__ = (
+    "TvmGraphCompiler",
+    "cpu_graph_compiler",
+    "gpu_graph_compiler",
+    "opencl_graph_compiler",
+)
 
 import tempfile
 from pathlib import Path
@@ -44,15 +49,15 @@ class TvmGraphCompiler:
                 f"device {device!r} needs a C compiler: install gcc or clang, or use device 'cpu'"
             )
 
-        self.target: tvm.target.Target = target
+        self._target = target
         self._passes: tvm.transform.Pass = passes
 
     def cache_graph(self, config: DecoderConfig, cache: KVCache) -> CacheGraph:
         """Return TVM's paged KV cache, or page tables for layers that it does not support."""
         if needs_page_tables(config, cache):
-            return page_table_cache(config, cache, grid_of(self.target))
+            return page_table_cache(config, cache, grid_of(self._target))
 
-        return CacheGraph(tvm_cache_factory(config, cache, self.target))
+        return CacheGraph(tvm_cache_factory(config, cache, self._target))
 
     def lower_decoder(
         self, decoder: Decoder, quantization: Quantization, cache: KVCache
@@ -61,16 +66,19 @@ class TvmGraphCompiler:
         if quantization.matrix_format == "q4":
             decoder = lower_to_rows(decoder)
         if needs_page_tables(decoder.config, cache):
-            decoder = lower_to_page_tables(decoder, cache, grid_of(self.target))
+            decoder = lower_to_page_tables(decoder, cache, grid_of(self._target))
         return decoder
 
     def lower_encoder(self, encoder: AnyEncoder, quantization: Quantization) -> AnyEncoder:
         """Encoders are refused by the back ends' `check`."""
         raise NotImplementedError
 
-    def pipeline(self) -> tvm.transform.Pass:
-        """Return TVM's passes."""
-        return self._passes
+    def build(self, module: tvm.IRModule) -> relax.VMExecutable:
+        """Return the machine code of the host, and the kernels of a GPU."""
+        # TVM breaks attention with the positions of Llama 3 when it shares common subexpressions,
+        # which compilers share, too.
+        with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):
+            return relax.build(module, self._target, relax_pipeline=self._passes)
 
     def export(self, executable: relax.VMExecutable) -> bytes:
         """Return a shared object with the bytecode, the machine code and a GPU's kernels."""
@@ -87,14 +95,16 @@ def cpu_graph_compiler() -> TvmGraphCompiler:
 
 
 def opencl_graph_compiler(attributes: TargetAttributes) -> TvmGraphCompiler:
-    """Return the compiler for OpenCL devices with these attributes of TVM's target.
-
-    Its passes schedule each kernel by dlight's rules for GPUs.
-    """
+    """Return the compiler for OpenCL devices with these attributes of TVM's target."""
     target = tvm.target.Target({"kind": "opencl", **attributes}, host="llvm")
+    return gpu_graph_compiler("opencl", target)
+
+
+def gpu_graph_compiler(device: str, target: tvm.target.Target) -> TvmGraphCompiler:
+    """Return the compiler for a GPU, which schedules each kernel by dlight's rules."""
     passes = [
         tvm.transform.module_pass(lambda module, _: replace_merge(module), opt_level=0),
         tvm.transform.module_pass(lambda module, _: schedule_experts(module), opt_level=0),
         relax.get_default_pipeline(target),
     ]
-    return TvmGraphCompiler("opencl", target, tvm.transform.Sequential(passes))
+    return TvmGraphCompiler(device, target, tvm.transform.Sequential(passes))
