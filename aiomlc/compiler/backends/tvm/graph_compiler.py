@@ -18,8 +18,9 @@ from tvm import relax
 from tvm.support import cc
 
 from aiomlc.compiler.backends.tvm.cache import tvm_cache_factory
+from aiomlc.compiler.backends.tvm.gemv import fused_product
 from aiomlc.compiler.backends.tvm.grid import grid_of
-from aiomlc.compiler.backends.tvm.layers import lower_to_rows
+from aiomlc.compiler.backends.tvm.layers import Product, dequantized_product, lower_to_rows
 from aiomlc.compiler.backends.tvm.merge import replace_merge
 from aiomlc.compiler.backends.tvm.page_tables import lower_to_page_tables, page_table_cache
 from aiomlc.compiler.backends.tvm.schedules import schedule_experts
@@ -38,8 +39,14 @@ from aiomlc.models.graph.vision import AnyEncoder
 class TvmGraphCompiler:
     """Keeps the plain layers, for which TVM generates code; the host's with LLVM."""
 
-    def __init__(self, device: str, target: tvm.target.Target, passes: tvm.transform.Pass) -> None:
-        """Compile for a target.
+    def __init__(
+        self,
+        device: str,
+        target: tvm.target.Target,
+        passes: tvm.transform.Pass,
+        product: Product = dequantized_product,
+    ) -> None:
+        """Compile for a target, with a product of vectors and matrices of 4 bits.
 
         Raises:
             CompileError: If the machine has no C compiler, whose linker makes the shared object.
@@ -51,6 +58,7 @@ class TvmGraphCompiler:
 
         self._target = target
         self._passes: tvm.transform.Pass = passes
+        self._product = product
 
     def cache_graph(self, config: DecoderConfig, cache: KVCache) -> CacheGraph:
         """Return TVM's paged KV cache, or page tables for layers that it does not support."""
@@ -64,7 +72,7 @@ class TvmGraphCompiler:
     ) -> Decoder:
         """Return the decoder, whose quantized matrices are dequantized in the graph."""
         if quantization.matrix_format == "q4":
-            decoder = lower_to_rows(decoder)
+            decoder = lower_to_rows(decoder, self._product)
         if needs_page_tables(decoder.config, cache):
             decoder = lower_to_page_tables(decoder, cache, grid_of(self._target))
         return decoder
@@ -107,4 +115,4 @@ def gpu_graph_compiler(device: str, target: tvm.target.Target) -> TvmGraphCompil
         tvm.transform.module_pass(lambda module, _: schedule_experts(module), opt_level=0),
         relax.get_default_pipeline(target),
     ]
-    return TvmGraphCompiler(device, target, tvm.transform.Sequential(passes))
+    return TvmGraphCompiler(device, target, tvm.transform.Sequential(passes), fused_product)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ("lower_to_rows",)
+__all__ = ("Product", "dequantized_product", "lower_to_rows")
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from tvm import te, tirx
@@ -16,21 +17,24 @@ from aiomlc.models.graph.layers import Embedding, Linear
 from aiomlc.models.graph.module import Module, Mutator
 from aiomlc.models.parameters.packed_layout import GROUP_SIZE, ROW_GROUP_BYTES
 
+#: Multiplies vectors with a matrix of 4 bits that has so many columns; the result is float32.
+Product = Callable[[nn.Tensor, nn.Tensor, int], nn.Tensor]
 _ZERO_POINT: Final = 7  # Of MLC LLM's `q4f16_1`.
 
 
 class RowsLinear(Module):
     """A matrix product with a matrix of 4 bits."""
 
-    def __init__(self, layer: Linear) -> None:
+    def __init__(self, layer: Linear, product: Product) -> None:
         super().__init__()
+        self._product = product
         self.inputs: int = layer.inputs
         self.out_dtype: str = layer.out_dtype
         self.weight: nn.Parameter = _rows_parameter(layer.outputs, layer.inputs)
         self.bias: nn.Parameter | None = layer.bias
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
-        y = _product(x, self.weight, self.inputs)
+        y = self._product(x, self.weight, self.inputs)
         if self.bias is not None:
             y = op.add(y, self.bias)
         return y.astype(self.out_dtype)
@@ -43,8 +47,9 @@ class RowsLinear(Module):
 class RowsEmbedding(Module):
     """An embedding lookup in a matrix of 4 bits, and the tied output head."""
 
-    def __init__(self, layer: Embedding) -> None:
+    def __init__(self, layer: Embedding, product: Product) -> None:
         super().__init__()
+        self._product = product
         self.hidden_size: int = layer.hidden_size
         self.weight: nn.Parameter = _rows_parameter(layer.vocab_size, layer.hidden_size)
 
@@ -52,33 +57,38 @@ class RowsEmbedding(Module):
         return _dequantized(op.take(self.weight, ids, axis=0), self.hidden_size)
 
     def project(self, x: nn.Tensor) -> nn.Tensor:
-        return _product(x, self.weight, self.hidden_size)
+        return self._product(x, self.weight, self.hidden_size)
 
 
 class _Lowering(Mutator):
+    def __init__(self, product: Product) -> None:
+        super().__init__()
+        self._product = product
+
     def visit_module(self, name: str, node: nn.Module) -> nn.Module:
         match node:
             case Linear(keep_float32=False):
-                return RowsLinear(node)
+                return RowsLinear(node, self._product)
             case Embedding():
-                return RowsEmbedding(node)
+                return RowsEmbedding(node, self._product)
             case _:
                 return super().visit_module(name, node)
 
 
-def lower_to_rows(decoder: Decoder) -> Decoder:
+def dequantized_product(x: nn.Tensor, weight: nn.Tensor, columns: int) -> nn.Tensor:
+    """Return the product with a matrix that is dequantized to float32 first."""
+    return op.matmul(x.astype("float32"), op.permute_dims(_dequantized(weight, columns)))
+
+
+def lower_to_rows(decoder: Decoder, product: Product = dequantized_product) -> Decoder:
     """Return the decoder with 4-bit matrices, except those that stay float32."""
-    lowered: Decoder = _Lowering().visit("", decoder)
+    lowered: Decoder = _Lowering(product).visit("", decoder)
     return lowered
 
 
 def _rows_parameter(rows: int, columns: int) -> nn.Parameter:
     groups = -(-columns // GROUP_SIZE)
     return nn.Parameter((rows, groups, ROW_GROUP_BYTES), "uint8")
-
-
-def _product(x: nn.Tensor, weight: nn.Tensor, inputs: int) -> nn.Tensor:
-    return op.matmul(x.astype("float32"), op.permute_dims(_dequantized(weight, inputs)))
 
 
 def _dequantized(weight: nn.Tensor, columns: int) -> nn.Tensor:
