@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("cuda_graph_compiler",)
 
+import re
 from typing import Final
 
 import tvm
@@ -14,9 +15,10 @@ from aiomlc.compiler.backends.cuda.toolchain import CudaCompiler
 from aiomlc.compiler.backends.tvm.graph_compiler import TvmGraphCompiler, gpu_graph_compiler
 from aiomlc.devices import TargetAttributes
 
-# Attention keeps its tile in registers. With four blocks per multiprocessor a thread has 128 of
-# them; by its own choice `ptxas` takes 96 and spills.
-_REGISTERS: Final = ("__launch_bounds__(128)", "__launch_bounds__(128, 4)")
+# Attention keeps its tiles in registers. By its own choice `ptxas` gives a thread fewer, for more
+# blocks on a multiprocessor, and spills. So many threads have 128 registers each.
+_RESIDENT_THREADS: Final = 512
+_LAUNCH_BOUNDS: Final = re.compile(r"__launch_bounds__\((\d+)\)")
 
 
 def cuda_graph_compiler(attributes: TargetAttributes, compiler: CudaCompiler) -> TvmGraphCompiler:
@@ -30,9 +32,17 @@ def _compile_kernels_with(compiler: CudaCompiler, arch: str) -> None:
     """Let TVM store machine code in place of the source that it generates."""
 
     def compile_source(source: str, _: tvm.target.Target) -> str:
-        kernels = source.replace(*_REGISTERS)
+        kernels = _LAUNCH_BOUNDS.sub(_with_registers, source)
         return encode_program(compiler.compile(kernels, arch).cubin)
 
     tvm_ffi.register_global_func("tvm_callback_cuda_postproc", compile_source, override=True)
     # Where a driver is, TVM loads what it has generated at once.
     tvm_ffi.register_global_func("tvm_callback_cuda_compile", decode_program, override=True)
+
+
+def _with_registers(bounds: re.Match[str]) -> str:
+    threads = int(bounds[1])
+    if threads > _RESIDENT_THREADS:
+        return bounds[0]
+
+    return f"__launch_bounds__({threads}, {_RESIDENT_THREADS // threads})"
