@@ -15,8 +15,10 @@ from aiomlc.compiler.backends.cuda.toolchain import CudaCompiler
 from aiomlc.compiler.backends.tvm.graph_compiler import TvmGraphCompiler, gpu_graph_compiler
 from aiomlc.devices import TargetAttributes
 
-# Attention keeps its tiles in registers. By its own choice `ptxas` gives a thread fewer, for more
-# blocks on a multiprocessor, and spills. So many threads have 128 registers each.
+# Attention, in blocks of 128 to 512 threads, keeps its tiles in registers. By its own choice
+# `ptxas` gives a thread fewer of them, for more blocks on a multiprocessor, and spills. Here a
+# thread has up to 128.
+_LEAST_THREADS: Final = 128
 _RESIDENT_THREADS: Final = 512
 _LAUNCH_BOUNDS: Final = re.compile(r"__launch_bounds__\((\d+)\)")
 
@@ -42,7 +44,7 @@ def _compile_kernels_with(compiler: CudaCompiler, arch: str) -> None:
 
 def _with_registers(bounds: re.Match[str]) -> str:
     threads = int(bounds[1])
-    if threads > _RESIDENT_THREADS:
+    if not _LEAST_THREADS <= threads <= _RESIDENT_THREADS:
         return bounds[0]
 
     return f"__launch_bounds__({threads}, {_RESIDENT_THREADS // threads})"
