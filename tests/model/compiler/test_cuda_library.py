@@ -36,10 +36,10 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def _compile(model: Path, output: Path, **options: str) -> Path:
+def _compile(model: Path, output: Path, arch: str) -> Path:
     async def run() -> Path:
         return await compile_model(
-            model, output, device="cuda", quantization="q4f16_1", force=True, **options
+            model, output, device="cuda", arch=arch, quantization="q4f16_1", force=True
         )
 
     return anyio.run(run)
@@ -53,7 +53,7 @@ def test_a_library_has_machine_code_of_its_architecture(
     model = tiny_directory("llama")
     codes = {}
     for arch in ("sm_80", "sm_90a"):
-        path = _compile(model, tmp_path / f"{arch}.lib", arch=arch)
+        path = _compile(model, tmp_path / f"{arch}.lib", arch)
         facts = ModelFacts(find_model(model), "q4f16_1")
         config = EngineConfig(quantization="q4f16_1")
         library = read_library(path, compile_job(facts, "cuda", config, find_target("cuda", arch)))
@@ -80,4 +80,4 @@ def test_without_a_compiler_the_error_says_what_to_install(
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
 
     with pytest.raises(CompileError, match="has no bin/nvcc"):
-        _compile(tiny_directory("llama"), tmp_path / "model.lib", arch="sm_90a")
+        _compile(tiny_directory("llama"), tmp_path / "model.lib", "sm_90a")
