@@ -116,8 +116,8 @@ class EngineConfig:
     max_total_sequence_length: _Count = None  #: Maximum tokens in the KV cache.
     max_single_sequence_length: _Count = None  #: Maximum tokens of a sequence, prompt included.
     prefill_chunk_size: _Count = None  #: Tokens that a forward pass can hold.
-    #: Tokens scheduled per step, at most `prefill_chunk_size` (vLLM: `max_num_batched_tokens`); None
-    #: means 128, but 256 while one sequence runs and none waits.
+    #: Tokens scheduled per step, at most `prefill_chunk_size` (vLLM: `max_num_batched_tokens`).
+    #: None means 128, or 256 if one sequence runs and none waits.
     step_token_budget: _Count = None
     #: The fraction of the free memory to plan with; None means 0.85.
     gpu_memory_utilization: Annotated[float | None, Number(gt=0, le=1)] = None
