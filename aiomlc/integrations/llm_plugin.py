@@ -325,7 +325,7 @@ def _to_fields(role: str, parts: list[Part]) -> dict[str, Any]:
 def _to_image(part: AttachmentPart) -> dict[str, Any]:
     """Return the part of a message for an attachment, whose file or URL is read."""
     attachment = part.attachment
-    data = None if attachment is None else attachment.content_bytes()
+    data = None if attachment is None else attachment.content_bytes()  # type: ignore[no-untyped-call]
     if not data:
         raise BadRequestError("messages: an attachment is empty", param="messages")
 

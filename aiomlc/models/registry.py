@@ -185,9 +185,9 @@ VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig | None]] = MappingPro
 )
 
 
-# Those whose decoders see all positions of an image at once, which a GGUF file does not say.
+# Families whose decoders see all positions of an image at once, which a GGUF file does not say.
 _SEE_WHOLE_IMAGES = ("gemma3",)
-# Those of which MLC's format has the tower.
+# Families whose tower MLC's format has.
 _MLC_VISION = ("llava",)
 _CONTENTS = "a model's directory has one of them, a tokenizer and safetensors or MLC weights"
 

@@ -27,7 +27,7 @@ def _parameter(planned: ParameterPlan, files: FileIds) -> Record:
     rows, columns = (*parameter.shard_shape, 1)[:2]
     if parameter.kind == "order":
         rows, columns = 1, rows
-    record = {
+    record: dict[str, object] = {
         "kind": parameter.storage,
         "layout": parameter.shard_layout if parameter.storage == "matrix" else (),
         "rows": rows,

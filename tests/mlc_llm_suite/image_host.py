@@ -108,4 +108,4 @@ async def _copy(source: ByteStream, target: ByteStream) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(_serve, *sys.argv[1:])
+    anyio.run(partial(_serve, *sys.argv[1:]))

@@ -70,8 +70,9 @@ def open_tiny(tiny_directory: Callable[[str], Path]) -> OpenTiny:
     ) -> NativeModel:
         key = (architecture, quantization, kv_cache_dtype, device)
         if key not in opened:
-            is_name = isinstance(architecture, str)
-            directory = find_model(tiny_directory(architecture) if is_name else architecture)
+            if isinstance(architecture, str):
+                architecture = tiny_directory(architecture)
+            directory = find_model(architecture)
             config = EngineConfig(
                 quantization=quantization, kv_cache_dtype=kv_cache_dtype, num_threads=2
             )

@@ -41,7 +41,7 @@ class PackedParameter:
     fused_row_order: RowOrder | None = None  #: The row order of `fused_source`, if it differs.
     fused_layout: HFExpertsLayout = "outputs"
     num_experts: int = 0  #: Experts whose matrices it holds, one after the other; 0 for no experts.
-    split: Split | None = None  #: How it is divided among shards; None if each has all of it.
+    split: Split | None = None  #: Its division among shards; None if each has all of it.
     shards: int = 1
     shard: int = 0  #: The shard whose part this is.
 
@@ -84,7 +84,7 @@ class PackedParameter:
 
     @property
     def row_runs(self) -> tuple[tuple[int, int], ...]:
-        """The first row and the number of rows of each part of the shard, in the graph's order."""
+        """The runs of the shard's rows in the graph's order: the first row and their number."""
         if self.split is not None and self.split.axis == "rows":
             return self.split.row_runs(self.shard, self.shards)
 

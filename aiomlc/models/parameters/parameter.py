@@ -42,7 +42,7 @@ def source_runs(order: RowOrder, rows: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a parameter is divided among shards, in the graph's order of its rows.
+    """The division of a parameter among shards, in the graph's order of its rows.
 
     `rows`: each shard has an equal part of each segment. `columns`: each has an equal part of the
     columns, and its products are added to those of the others. `first`: a vector that is added to
@@ -53,7 +53,7 @@ class Split:
     segments: tuple[int, ...] = ()  #: The rows of each segment.
 
     def row_runs(self, shard: int, shards: int) -> tuple[tuple[int, int], ...]:
-        """Return the first row and the number of rows of each part of a shard."""
+        """Return the runs of a shard's rows: the first row and their number."""
         runs, begin = [], 0
         for rows in self.segments:
             part = rows // shards
@@ -85,5 +85,5 @@ class Parameter:
     fused_layout: HFExpertsLayout = "outputs"
     num_experts: int = 0  #: Experts whose matrices it holds, one after the other; 0 for no experts.
     keep_float32: bool = False  #: Whether a matrix stays float32 in every quantization.
-    split: Split | None = None  #: How it is divided among shards; None if each has all of it.
+    split: Split | None = None  #: Its division among shards; None if each has all of it.
     shards: int = 1  #: The shards that it is divided among.

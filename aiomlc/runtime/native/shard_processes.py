@@ -55,7 +55,7 @@ class ShardJob:
     num_threads: int
     processors: tuple[int, ...]  #: Empty: all.
     memory: int  #: The descriptor of the shared memory.
-    spin_microseconds: int  #: How long a wait for other shards uses the processor.
+    spin_microseconds: int  #: The time that a wait for other shards uses the processor.
 
 
 @final
@@ -77,7 +77,7 @@ class ShardProcesses:
             library: The library of all shards.
             shape: The sizes of one shard.
             num_threads: Threads of each shard.
-            processors: Those of each shard, the first included.
+            processors: The processors of each shard, the first included.
         """
         self.size: int = 1 + len(weights)
         self.processors: tuple[int, ...] = processors[0]  #: Of the first shard.

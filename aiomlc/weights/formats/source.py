@@ -98,8 +98,8 @@ class Source:
     def of_tower(self, parameters: Iterable[Parameter]) -> Source:
         """Return the source as that of a tower's parameters, whose matrices have two axes.
 
-        Those of pixels have an axis for each of channels, rows and columns. The names of tensors
-        are those of Hugging Face in MLC's format, too.
+        Matrices that multiply pixels have an axis for each of channels, rows and columns. MLC's
+        format has the names of Hugging Face, too.
         """
         tensors = dict(self.tensors)
         columns = [

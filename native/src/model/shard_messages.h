@@ -1,6 +1,6 @@
 /*!
  * \file model/shard_messages.h
- * \brief What the first shard of a model tells the others: changes of sequences, and passes.
+ * \brief The messages of a model's first shard to the others: changes of sequences, and passes.
  */
 #ifndef AIOMLC_MODEL_SHARD_MESSAGES_H_
 #define AIOMLC_MODEL_SHARD_MESSAGES_H_

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kGrace{2000};
 
-/*! \return What ended a process, for example "was killed by SIGKILL". */
+/*! \return The end of a process in words, for example "was killed by SIGKILL". */
 std::string Ending(const siginfo_t& info) {
   if (info.si_code == CLD_EXITED) return "ended with status " + std::to_string(info.si_status);
 #if defined(__GLIBC__)

@@ -30,4 +30,4 @@ def _redirected_connect(self: socket.socket, address: Any) -> None:  # noqa: ANN
 
 
 socket.getaddrinfo = _redirected_getaddrinfo
-socket.socket.connect = _redirected_connect  # type: ignore[method-assign]
+socket.socket.connect = _redirected_connect  # type: ignore[method-assign, assignment]

@@ -34,7 +34,7 @@ def round_progressive(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     offset = np.rint((low + high - step * _LEVELS) / 2).clip(-128, 127 - step * _LEVELS)
     codes = np.rint((scaled - offset) / step).clip(0, _LEVELS)
     rounded = (codes * step + offset) * scale @ _hadamard()
-    return rounded.reshape(count, -1)[:, :columns].astype(np.float32)
+    return np.asarray(rounded.reshape(count, -1)[:, :columns], np.float32)
 
 
 def test_the_reference_is_near_the_weights() -> None:

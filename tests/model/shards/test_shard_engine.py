@@ -185,7 +185,8 @@ async def test_a_worker_that_cannot_start_is_a_load_error(
 
 @pytest.mark.parametrize("end", ["killed", "exit"])
 def test_workers_end_with_the_engines_process(divisible: Directory, end: str) -> None:
-    command = [sys.executable, "-m", "tests.model.shards.engine_process", divisible("llama"), end]
+    module = "tests.model.shards.engine_process"
+    command = [sys.executable, "-m", module, str(divisible("llama")), end]
 
     process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 

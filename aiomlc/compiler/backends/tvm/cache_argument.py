@@ -20,7 +20,7 @@ class Tables(NamedTuple):
     """The tensors of a pass."""
 
     positions: nn.Tensor  #: Of each row in its sequence, int32 `[n]`.
-    slots: nn.Tensor  #: Where the keys and values of each row are written, int32 `[n]`.
+    slots: nn.Tensor  #: The slot for the keys and values of each row, int32 `[n]`.
     sequences: nn.Tensor  #: The sequence of each row, int32 `[n]`.
     table: nn.Tensor  #: The pages of each sequence, int32 `[sequences, width]`.
     #: RoPE positions in time, height and width, int32 `[3, n]`; None if they are `positions`.

@@ -18,7 +18,7 @@ _LARGEST_INT8: Final = 127.0
 @final
 @dataclass(frozen=True, slots=True)
 class PageFormat:
-    """How a row of a page, one head at one position, is stored.
+    """The storage of a row of a page: of one head at one position.
 
     A row of int8 is followed by the four bytes of its scale; bfloat16 is stored as uint16.
     """

@@ -65,8 +65,8 @@ class _Scoring:
         """Return whether a row at `position` sees position `key`.
 
         Args:
-            key: A position.
-            position: That of the row.
+            key: The position of a key.
+            position: The position of the row.
             piece: The first and the last position of the row's piece.
         """
         plan = self._plan
