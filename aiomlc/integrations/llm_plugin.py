@@ -64,7 +64,9 @@ class LLMModel(llm.Model):
     can_stream: bool = True
     supports_schema: bool = True
     supports_tools: bool = True
-    attachment_types: frozenset[str] = _IMAGES  # The engine refuses those its model cannot read.
+    attachment_types: set[str] | frozenset[str] = (
+        _IMAGES  # The engine refuses those its model cannot read.
+    )
     Options: type[LLMOptions] = LLMOptions  # type: ignore[assignment] # llm declares a class.
 
     def __init__(self, name: str | None = None) -> None:
@@ -111,7 +113,9 @@ class AsyncLLMModel(llm.AsyncModel):
     can_stream: bool = True
     supports_schema: bool = True
     supports_tools: bool = True
-    attachment_types: frozenset[str] = _IMAGES  # The engine refuses those its model cannot read.
+    attachment_types: set[str] | frozenset[str] = (
+        _IMAGES  # The engine refuses those its model cannot read.
+    )
     Options: type[LLMOptions] = LLMOptions  # type: ignore[assignment] # llm declares a class.
 
     def __init__(self, name: str | None = None) -> None:
