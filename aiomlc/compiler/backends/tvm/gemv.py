@@ -33,7 +33,7 @@ _ZERO_POINT: Final = 7
 _ROWS_OF_WARP: Final = ((8192, 4), (4096, 2), (0, 1))
 
 
-def fused_product(x: nn.Tensor, weight: nn.Tensor, columns: int) -> nn.Tensor:
+def fused_product(x: Any, weight: Any, columns: int) -> Any:  # noqa: ANN401 - tvm is untyped.
     """Return the product of vectors and a matrix of 4 bits, by the kernel if they are few.
 
     Prompts have many vectors `[n, columns]`, for which the matrix is dequantized once. Of
@@ -50,7 +50,7 @@ def fused_product(x: nn.Tensor, weight: nn.Tensor, columns: int) -> nn.Tensor:
     return product
 
 
-def gemv(rows: int, columns: int) -> tirx.PrimFunc:  # noqa: C901 - the loops of one kernel.
+def gemv(rows: int, columns: int) -> Any:  # noqa: ANN401, C901 - the loops of one kernel.
     """Return a kernel with the arguments `x`, `packed` and `y`.
 
     These are `float32[n, columns]`, `uint8[rows, groups, ROW_GROUP_BYTES]` and

@@ -113,7 +113,7 @@ class _Scoring:
 
 def append_kernel(  # noqa: C901 - of its kernel.
     grid: Grid, plan: AttentionConfig, stored: PageFormat
-) -> tirx.PrimFunc:
+) -> Any:  # noqa: ANN401 - tvm is untyped.
     """Return a kernel that writes the keys and values of fused qkv to their slots.
 
     Arguments: qkv `[n, heads, head_dim]`, slots int32 `[n]`, and pages, which are written.
@@ -170,7 +170,7 @@ def append_kernel(  # noqa: C901 - of its kernel.
     return kernel
 
 
-def copy_kernel(grid: Grid, plan: AttentionConfig, stored: PageFormat) -> tirx.PrimFunc:
+def copy_kernel(grid: Grid, plan: AttentionConfig, stored: PageFormat) -> Any:  # noqa: ANN401 - tvm is untyped.
     """Return a kernel that copies a page.
 
     Arguments: the source and the target int32 `[2]`, and pages, which are written.
@@ -212,7 +212,7 @@ def copy_kernel(grid: Grid, plan: AttentionConfig, stored: PageFormat) -> tirx.P
 
 def attention_kernel(  # noqa: C901 - of its kernel.
     grid: Grid, plan: AttentionConfig, stored: PageFormat
-) -> tirx.PrimFunc:
+) -> Any:  # noqa: ANN401 - tvm is untyped.
     """Return a kernel with a work group for each row and head, which computes an online softmax.
 
     Arguments: qkv `[n, heads, head_dim]`, pages, the page table int32 `[sequences, width]`, the

@@ -28,7 +28,7 @@ def _at_least_0(index: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
 
 def convolution_kernel(  # noqa: C901 - of its kernel.
     grid: Grid, width: int, channels: int
-) -> tirx.PrimFunc:
+) -> Any:  # noqa: ANN401 - tvm is untyped.
     """Return a kernel that convolves the last `width` rows of each channel.
 
     Arguments: inputs `[n, channels]`, weight `[width * channels]`, indptr, runs, the state
@@ -111,7 +111,7 @@ def convolution_kernel(  # noqa: C901 - of its kernel.
 
 def delta_kernel(  # noqa: C901 - of its kernel.
     grid: Grid, plan: GatedDeltaConfig
-) -> tirx.PrimFunc:
+) -> Any:  # noqa: ANN401 - tvm is untyped.
     """Return a kernel that updates the matrices of a gated delta net row by row.
 
     Arguments: queries and keys `[n, key heads, key_dim]`, both normalized, values `[n, value heads,
