@@ -23,8 +23,12 @@ namespace {
 
 // Waking a thread costs more than this many multiplications.
 constexpr int64_t kParallelWork = 1 << 15;
-// The first tile of a block is a multiple of this.
+// The first tile of a block is a multiple of this: of the tiles that kernels compute at a time.
 constexpr int64_t kTileBlock = 4;
+// The same with many rows, whose kernels may compute 2, 3 or 4 tiles at a time, if at least
+// kBalancedTasks blocks of such tiles are left for each thread.
+constexpr int64_t kSharedTileBlock = 12;
+constexpr int64_t kBalancedTasks = 4;
 
 int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 int64_t RoundUp(int64_t value, int64_t unit) { return CeilDivide(value, unit) * unit; }
@@ -164,13 +168,14 @@ void (*KernelOf(MatrixFormat format))(const LinearBlock&) {
  * Each block takes 1 / num_threads of the remaining tiles (guided scheduling): threads first read
  * long contiguous ranges of weights, and small blocks at the end balance the load. Valid until the
  * next call on this thread.
+ * \param unit The bounds are multiples of this.
  */
-std::span<const int64_t> TileBounds(int64_t tiles, int num_threads) {
+std::span<const int64_t> TileBounds(int64_t tiles, int num_threads, int64_t unit) {
   thread_local std::vector<int64_t> bounds;
   bounds.assign(1, 0);
   while (bounds.back() < tiles) {
     const int64_t size = CeilDivide(tiles - bounds.back(), num_threads);
-    bounds.push_back(std::min(tiles, bounds.back() + RoundUp(size, kTileBlock)));
+    bounds.push_back(std::min(tiles, bounds.back() + RoundUp(size, unit)));
   }
   return bounds;
 }
@@ -257,8 +262,12 @@ void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
       RoundUp(CeilDivide(num_rows, CeilDivide(num_rows, max_rows)), kPanelRows);
   const int64_t num_row_blocks = CeilDivide(num_rows, block_rows);
   const bool is_parallel = num_rows * whole.num_outputs * whole.num_inputs >= kParallelWork;
+  const int num_threads = is_parallel ? pool.num_threads() : 1;
+  const bool is_balanced =
+      num_row_blocks * whole.tile_end >= kSharedTileBlock * kBalancedTasks * num_threads;
+  const bool shares_tiles = num_row_blocks > 1 && is_balanced;
   const std::span<const int64_t> bounds =
-      TileBounds(whole.tile_end, is_parallel ? pool.num_threads() : 1);
+      TileBounds(whole.tile_end, num_threads, shares_tiles ? kSharedTileBlock : kTileBlock);
   const auto num_tile_blocks = static_cast<int64_t>(bounds.size()) - 1;
   pool.Run(static_cast<int>(num_tile_blocks * num_row_blocks), [&](int task) {
     LinearBlock block = whole;

@@ -358,15 +358,21 @@ struct DenseKernel {
     const PanelCursor at = PanelOf(row, block.row_end);
     const float* x = block.x + at.panel * cols + at.row;
 
+    // Unrolled, so that the sums stay in registers.
     Vector sums[kRows][kTiles];
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
       for (int t = 0; t < kTiles; ++t) sums[r][t] = Lanes::Set(0.0f);
     }
     for (int64_t k = 0; k < cols; ++k, weights += kTileRows, x += at.height) {
       AddProducts(weights, tile_stride, x, sums);
     }
+    const LinearBlock target = block;  // A copy, which no store of outputs can change.
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      for (int t = 0; t < kTiles; ++t) StoreOutputs<Lanes>(block, row + r, tile + t, sums[r][t]);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTiles; ++t) StoreOutputs<Lanes>(target, row + r, tile + t, sums[r][t]);
     }
   }
 
