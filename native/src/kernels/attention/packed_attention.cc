@@ -19,6 +19,7 @@
 #include "kernels/attention/attention_tasks.h"
 #include "kernels/attention/attention_types.h"
 #include "kernels/attention/kv_pages.h"
+#include "kernels/linear/linear_tasks.h"
 #include "platform/aligned_buffer.h"
 
 namespace aiomlc {
@@ -154,7 +155,8 @@ class WholeSequences {
         size_(shape.heads.head_dim),
         group_(shape.heads.num_query_heads / shape.heads.num_kv_heads),
         row_size_(shape.heads.num_query_heads * size_),
-        attend_(ActiveTileFunction(KvType::kF32)) {}
+        attend_(ActiveTileFunction(KvType::kF32)),
+        write_panel_(ActiveLinearKernels().write_panel) {}
 
   void Attend(ThreadPool& pool, std::span<const WholeSequence> sequences) const {
     const auto kv_heads = shape_.heads.num_kv_heads;
@@ -223,10 +225,16 @@ class WholeSequences {
     const float* keys = inputs_.keys + offset;
     const float* values = inputs_.values + offset;
     float* const value_plane = data + size_ * kTilePageSize;
-    for (int64_t slot = 0; slot < slots; ++slot) {
-      for (int64_t c = 0; c < size_; ++c) {
-        data[c * kTilePageSize + slot] = keys[slot * inputs_.key_stride + c];
+    if (slots == kTilePageSize) {
+      write_panel_({keys, FloatType::kF32, inputs_.key_stride, slots, size_, data});
+    } else {
+      for (int64_t slot = 0; slot < slots; ++slot) {
+        for (int64_t c = 0; c < size_; ++c) {
+          data[c * kTilePageSize + slot] = keys[slot * inputs_.key_stride + c];
+        }
       }
+    }
+    for (int64_t slot = 0; slot < slots; ++slot) {
       std::copy_n(values + slot * inputs_.key_stride, size_, value_plane + slot * size_);
     }
   }
@@ -238,7 +246,9 @@ class WholeSequences {
   int64_t group_;     //!< Query heads of a key-value head.
   int64_t row_size_;  //!< The elements of a row of output.
   TileFunction attend_;
+  void (*write_panel_)(const PanelBlock&);  // A panel has as many rows as a page.
 };
+static_assert(kPanelRows == kTilePageSize);
 
 }  // namespace
 

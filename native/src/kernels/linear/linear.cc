@@ -99,46 +99,32 @@ const std::byte* Quantize(ThreadPool& pool, const RowLayout& layout, const void*
   return result;
 }
 
-/*! \brief Write rows [row, row + height) of x as one panel. `read(i)` returns element i of x. */
-template <typename Read>
-void WritePanel(int64_t row, int64_t height, int64_t cols, float* panel, Read read) {
-  constexpr int64_t kStep = 16;  // A cache line of floats is read from each row.
-  for (int64_t begin = 0; begin < cols; begin += kStep) {
-    const int64_t end = std::min(cols, begin + kStep);
-    for (int64_t r = 0; r < height; ++r) {
-      for (int64_t k = begin; k < end; ++k) panel[k * height + r] = read((row + r) * cols + k);
-    }
-  }
-}
-
 const std::byte* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int64_t rows,
                              int64_t cols) {
   // A panel of one row is the row.
   if (x_type == FloatType::kF32 && rows == 1) return static_cast<const std::byte*>(x);
   float* floats = reinterpret_cast<float*>(scratch.Reserve(rows * cols * sizeof(float)));
+  const auto write_panel = ActiveLinearKernels().write_panel;
+  const int64_t row_bytes = cols * static_cast<int64_t>(FloatBytes(x_type));
   ForRanges(pool, CeilDivide(rows, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin * kPanelRows; row < std::min(rows, end * kPanelRows);
          row += kPanelRows) {
-      const int64_t height = PanelOf(row, rows).height;
-      if (x_type == FloatType::kF32) {
-        WritePanel(row, height, cols, floats + row * cols,
-                   [from = static_cast<const float*>(x)](int64_t i) { return from[i]; });
-      } else {
-        WritePanel(
-            row, height, cols, floats + row * cols,
-            [from = static_cast<const uint16_t*>(x)](int64_t i) { return HalfToFloat(from[i]); });
-      }
+      write_panel({static_cast<const std::byte*>(x) + row * row_bytes, x_type, cols,
+                   PanelOf(row, rows).height, cols, floats + row * cols});
     }
   });
   return reinterpret_cast<const std::byte*>(floats);
 }
 
-/*! \return The panels of x. */
+}  // namespace
+
 const std::byte* Panels(ThreadPool& pool, const RowLayout& layout, const void* x, FloatType x_type,
-                        int64_t rows, int64_t cols) {
-  if (layout.is_quantized()) return Quantize(pool, layout, x, x_type, rows, cols);
-  return FloatPanels(pool, x, x_type, rows, cols);
+                        int64_t rows) {
+  if (layout.is_quantized()) return Quantize(pool, layout, x, x_type, rows, layout.cols());
+  return FloatPanels(pool, x, x_type, rows, layout.cols());
 }
+
+namespace {
 
 /*! \return The active kernel of a format. */
 void (*KernelOf(MatrixFormat format))(const LinearBlock&) {
@@ -327,7 +313,7 @@ void Linear(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t n
     while (count < layout.size() && HasOneRowForm(layout.first(count + 1))) ++count;
     const MatrixLayout run = layout.first(count);
     const RowLayout rows(RowFormOf(run), num_inputs);
-    rows.SetActivations(Panels(pool, rows, x, x_type, num_rows, num_inputs), whole);
+    rows.SetActivations(Panels(pool, rows, x, x_type, num_rows), whole);
     whole.tile_end = TilesOf(run);
     whole.num_outputs = RowsOf(run);
     RunBlocks(

@@ -5,9 +5,11 @@
 #ifndef AIOMLC_KERNELS_LINEAR_LINEAR_TASKS_H_
 #define AIOMLC_KERNELS_LINEAR_LINEAR_TASKS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/linear/base/linear_kernels.h"
+#include "kernels/linear/row_layout.h"
 #include "platform/thread_pool.h"
 
 namespace aiomlc {
@@ -29,6 +31,14 @@ void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,
  * loaded, and unpacked, of the weights.
  */
 inline constexpr int64_t kRowBlockBytes = 1 << 20;
+
+/*!
+ * \brief Write the activations of a matrix in panels.
+ * \param x [rows, layout.cols()], of `x_type`.
+ * \return Memory of this thread, valid until its next call.
+ */
+const std::byte* Panels(ThreadPool& pool, const RowLayout& layout, const void* x, FloatType x_type,
+                        int64_t rows);
 
 /*! \return The number of tiles of a matrix. */
 int64_t TilesOf(MatrixLayout layout);

@@ -32,12 +32,6 @@ int64_t RowBytes(RowForm form, int64_t cols) {
   return 0;
 }
 
-void Transpose(const float* x, int64_t height, int64_t count, float* target) {
-  for (int64_t row = 0; row < height; ++row) {
-    for (int64_t k = 0; k < count; ++k) target[k * height + row] = x[row * count + k];
-  }
-}
-
 /*! \return The form that a format's active kernel reads; one that suits all grouped formats. */
 RowForm CommonForm(MatrixFormat format) {
   switch (format.family) {
@@ -193,7 +187,8 @@ void RowLayout::WriteColumns(const float* x, int64_t height, int64_t first, int6
     quantize()({x, FloatType::kF32, height, count, GroupsOf(count), 0, height,
                 panel + first_group * group_bytes()});
   } else {
-    Transpose(x, height, count, reinterpret_cast<float*>(panel) + first * height);
+    ActiveLinearKernels().write_panel({x, FloatType::kF32, count, height, count,
+                                       reinterpret_cast<float*>(panel) + first * height});
   }
 }
 

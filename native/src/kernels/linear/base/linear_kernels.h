@@ -76,6 +76,16 @@ struct QuantizeBlock {
   void* result;                //!< The panels of all rows: ActivationGroup, BiasedGroup, ...
 };
 
+/*! \brief The arguments to write rows of activations, or some of their columns, as floats. */
+struct PanelBlock {
+  const void* x;  //!< The first element of the first row.
+  FloatType x_type;
+  int64_t stride;  //!< The elements from a row to the next.
+  int64_t height;  //!< The number of rows, at most kPanelRows.
+  int64_t count;   //!< The number of columns.
+  float* panel;    //!< [count, height]
+};
+
 /*! \brief A rectangle of the output: tiles of 16 outputs by rows of activations. */
 struct LinearBlock {
   const void* packed;  //!< The whole matrix.
@@ -100,6 +110,7 @@ struct LinearKernels {
   void (*quantize)(const QuantizeBlock&);         //!< Writes ActivationGroup.
   void (*quantize_biased)(const QuantizeBlock&);  //!< Writes BiasedGroup.
   void (*quantize_bf16)(const QuantizeBlock&);    //!< Writes BF16Group.
+  void (*write_panel)(const PanelBlock&);
   void (*q4)(const LinearBlock&);
   void (*bf16)(const LinearBlock&);
   void (*f16)(const LinearBlock&);

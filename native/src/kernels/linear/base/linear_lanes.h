@@ -188,6 +188,34 @@ void QuantizeRows(const QuantizeBlock& block) {
   }
 }
 
+// ---- Panels of floats ----
+
+template <typename Lanes>
+void WritePanel(const PanelBlock& block) {
+  using Vector = typename Lanes::Vector;
+  static_assert(Lanes::kWidth == kPanelRows);
+  constexpr int64_t kWidth = Lanes::kWidth;
+  for (int64_t k = 0; k < block.count; k += kWidth) {
+    const int64_t count = block.count - k < kWidth ? block.count - k : kWidth;
+    float* panel = block.panel + k * block.height;
+    Vector rows[kWidth];
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < kWidth; ++r) {
+      const int64_t row = r < block.height ? r : 0;
+      rows[r] = LoadActivations<Lanes>(block.x, block.x_type, row * block.stride + k, count);
+    }
+    if (block.height == kPanelRows && count == kWidth) {
+      Lanes::StoreTransposed(rows, panel);
+      continue;
+    }
+    float columns[kWidth][kPanelRows];
+    Lanes::StoreTransposed(rows, columns[0]);
+    for (int64_t i = 0; i < count; ++i) {
+      for (int64_t r = 0; r < block.height; ++r) panel[i * block.height + r] = columns[i][r];
+    }
+  }
+}
+
 // ---- Division of a block into chunks ----
 
 /*! \brief A function that computes a fixed number of tiles for a fixed number of rows. */
@@ -452,6 +480,7 @@ constexpr LinearKernels KernelsOf(void (*bf16)(const LinearBlock&),
   return {QuantizeRows<Lanes, ActivationGroup>,
           QuantizeRows<Lanes, BiasedGroup>,
           QuantizeRows<Lanes, BF16Group>,
+          WritePanel<Lanes>,
           Q4<Dot>,
           bf16,
           Dense<Lanes, Half>,

@@ -115,6 +115,7 @@ void Q4StreamsAvx512(const LinearBlock& block) {
 constinit const LinearKernels kLinearAvx512 = {QuantizeRows<Avx512Lanes, ActivationGroup>,
                                                QuantizeRows<Avx512Lanes, BiasedGroup>,
                                                QuantizeRows<Avx512Lanes, BF16Group>,
+                                               WritePanel<Avx512Lanes>,
                                                Q4OnPairs,
                                                BF16Kernel<WidenedPairs<Avx512Lanes>>::Run,
                                                Dense<Avx512Lanes, Half>,
