@@ -23,8 +23,10 @@ namespace {
 
 // The rows whose sums (24 KiB for three tiles) stay in the first-level cache.
 constexpr int64_t kBF16Rows = 8 * kPanelRows;
-// The groups after which the rows change, so that the weights stay in the caches: 8 KiB per tile.
-constexpr int64_t kBF16Chunk = 8;
+// The groups after which the rows change, so that the weights stay in the second-level cache: 128
+// KiB per tile. Fewer would stay in the first level, but then sums are loaded and stored more
+// often.
+constexpr int64_t kBF16Chunk = 128;
 constexpr int kPairs = static_cast<int>(kGroupSize) / 2;
 
 /*! \brief Some groups, of adjacent tiles and adjacent rows in a panel. */
