@@ -101,7 +101,7 @@ class _Block(Module):
 
     def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
         x = self.attention(x, tokens)
-        return self.output(self.intermediate(x), x)
+        return self.output.add(self.intermediate(x, self.output.dense), x)
 
 
 class _Attention(Module):
@@ -111,7 +111,7 @@ class _Attention(Module):
         self.output = _Output(config.hidden_size, config, bias=config.output_bias)
 
     def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
-        return self.output(self.self(x, tokens), x)
+        return self.output.add(self.output.dense(self.self(x, tokens)), x)
 
 
 class _SelfAttention(Module):
@@ -140,8 +140,8 @@ class _Intermediate(Module):
         self.dense = Linear(hidden, inner, bias=config.up_bias, out_dtype="float32")
         self.activation = Gelu()
 
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return self.activation(self.dense(x))
+    def forward(self, x: nn.Tensor, down: Linear) -> nn.Tensor:
+        return self.activation.fused_mlp(x, self.dense, down)
 
 
 class _Gated(Module):
@@ -154,11 +154,11 @@ class _Gated(Module):
         self.slice = SliceColumns()
         self.concat = ConcatColumns()
 
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
+    def forward(self, x: nn.Tensor, down: Linear) -> nn.Tensor:
         x = self.dense(x)
         if self.has_gate_last:
             x = self.concat(self.slice(x, self.inner, self.inner), x, 0, self.inner)
-        return self.activation(x)
+        return down(self.activation(x))
 
 
 class _Output(Module):
@@ -167,5 +167,6 @@ class _Output(Module):
         self.dense = Linear(inputs, config.hidden_size, bias=bias, out_dtype="float32")
         self.LayerNorm = LayerNorm(config.hidden_size, config.layer_norm_eps)
 
-    def forward(self, x: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
-        return self.LayerNorm.add(self.dense(x), residual)[0]
+    def add(self, update: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
+        """Return the norm of the sum."""
+        return self.LayerNorm.add(update, residual)[0]

@@ -404,6 +404,10 @@ class Gelu(Module):
 
         return op.gelu(x, approximate="tanh" if self.kind == "gelu_tanh" else None)
 
+    def fused_mlp(self, x: nn.Tensor, up: Linear, down: Linear) -> nn.Tensor:
+        """Return `down(self(up(x)))`."""
+        return down(self.forward(up(x)))
+
 
 class SquaredReLU(Module):
     """`max(x, 0) ** 2`."""

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from aiomlc.models.parameters.matrix_format import MatrixFormat
 from aiomlc.runtime.native.library import load_native
-from tests.model.kernels.test_linear import empty, layout, pack_q4, random
+from tests.model.kernels.test_linear import empty, layout, pack_f32, pack_q4, random
 
 load_native()
 
@@ -74,6 +74,27 @@ def test_a_fused_mlp_equals_the_separate_kernels(rows: int) -> None:
 
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(total, expected_total)
+
+
+@ROWS
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "quick_gelu"])
+def test_a_fused_mlp_without_a_gate_equals_the_separate_kernels(rows: int, activation: str) -> None:
+    up, _ = pack_f32(random(INNER, HIDDEN))
+    down, _ = pack_f32(random(HIDDEN, INNER, seed=5))
+    up_layout, down_layout = layout(("f32", INNER)), layout(("f32", HIDDEN))
+    x, biases = random(rows, HIDDEN), (random(INNER, seed=6), random(HIDDEN, seed=7))
+    inner, activated = empty(rows, INNER), empty(rows, INNER)
+    expected, out = empty(rows, HIDDEN), empty(rows, HIDDEN)
+
+    call("linear_bias", x, up, up_layout, biases[0], inner)
+    call(activation, inner, activated)
+    call("linear_bias", activated, down, down_layout, biases[1], expected)
+    fused = f"feed_forward_{activation}"
+    call(fused, x, up, up_layout, biases[0], down, down_layout, biases[1], out)
+
+    np.testing.assert_array_equal(out, expected)
+    with pytest.raises(ValueError, match="up_bias"):
+        call(fused, x, up, up_layout, biases[1], down, down_layout, biases[1], out)
 
 
 def test_matrices_of_the_wrong_size_are_rejected() -> None:

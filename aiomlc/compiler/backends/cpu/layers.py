@@ -31,7 +31,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.backends.cpu.fusion import fuses_feed_forward, fuses_norm
+from aiomlc.compiler.backends.cpu.fusion import fuses_feed_forward, fuses_mlp, fuses_norm
 from aiomlc.compiler.backends.cpu.matrix import KernelLayout, expert_layout, matrix_parameter
 from aiomlc.models.config.activation import ExpertActivation
 from aiomlc.models.graph.layers import (
@@ -291,6 +291,15 @@ class CpuGelu(Module):
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return call_kernel(self.kind, [x], x.shape, "float32")
+
+    def fused_mlp(self, x: nn.Tensor, up: CpuLinear, down: CpuLinear) -> nn.Tensor:
+        has_biases = up.bias is not None and down.bias is not None
+        is_ordered = up.input_order is not None or down.input_order is not None
+        if not has_biases or is_ordered or not fuses_mlp(up.layout.layout, down.layout.layout):
+            return down(self.forward(up(x)))
+
+        inputs = [x, *up.matrix, up.bias, *down.matrix, down.bias]
+        return call_kernel(f"feed_forward_{self.kind}", inputs, x.shape, "float32")
 
 
 class CpuSquaredReLU(Module):

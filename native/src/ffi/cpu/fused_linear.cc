@@ -9,6 +9,7 @@
 
 #include "ffi/cpu/matrix_arguments.h"
 #include "ffi/tensor_arguments.h"
+#include "kernels/elementwise/elementwise_rows.h"
 #include "kernels/linear/linear.h"
 
 namespace aiomlc {
@@ -101,7 +102,37 @@ void DefineFeedForward(const char* name, Activation activation) {
   });
 }
 
+void DefinePlainFeedForward(const char* name, ActivationKernel RowKernels::* activation) {
+  refl::GlobalDef().def(
+      name, [=](TensorView x, TensorView up, ffi::Shape up_layout, TensorView up_bias,
+                TensorView down, ffi::Shape down_layout, TensorView down_bias, TensorView out) {
+        const TensorArguments args(name);
+        args.RequireShape(x, "x", {kAny, kAny});
+        const int64_t rows = x.size(0), size = x.size(1);
+        args.Require(size > 0, "the last axis of x must not be empty");
+        const LayoutArgument first(args, "up_layout", up_layout);
+        const LayoutArgument second(args, "down_layout", down_layout);
+        first.RequireOneForm();
+        first.RequireWholeTiles();
+        second.RequireOneForm();
+        args.RequireShape(up_bias, "up_bias", {first.rows()});
+        args.RequireShape(down_bias, "down_bias", {second.rows()});
+        args.Require(second.rows() == size, "down must have ", size, " rows, got ", second.rows());
+        args.RequireShape(out, "out", {rows, size});
+        FeedForward(
+            ThreadPool::Current(), args.Data<float>(x, "x"), rows, size,
+            {{first.layout(), first.Packed(up, "up", size)}, args.Data<float>(up_bias, "up_bias")},
+            ActiveRowKernels().*activation,
+            {{second.layout(), second.Packed(down, "down", first.rows())},
+             args.Data<float>(down_bias, "down_bias")},
+            args.Data<float>(out, "out"));
+      });
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
+  DefinePlainFeedForward("aiomlc.cpu.feed_forward_gelu", &RowKernels::gelu);
+  DefinePlainFeedForward("aiomlc.cpu.feed_forward_gelu_tanh", &RowKernels::gelu_tanh);
+  DefinePlainFeedForward("aiomlc.cpu.feed_forward_quick_gelu", &RowKernels::quick_gelu);
   DefineLinear();
   DefineFeedForward("aiomlc.cpu.add_norm_feed_forward_silu", Activation::kSilu);
   DefineFeedForward("aiomlc.cpu.add_norm_feed_forward_gelu", Activation::kGelu);

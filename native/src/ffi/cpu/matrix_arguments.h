@@ -50,6 +50,11 @@ class LayoutArgument {
         " must have only q4, only int8 or only bf16 segments, or only segments in grouped formats");
   }
 
+  /*! \brief Require that the kernels of all segments read the same activations. */
+  void RequireOneForm() const {
+    args_.Require(HasOneRowForm(segments_), name_, " must have segments of one family");
+  }
+
   /*! \brief Require that all segments consist of whole tiles. */
   void RequireWholeTiles() const {
     for (const MatrixSegment& segment : segments_) {

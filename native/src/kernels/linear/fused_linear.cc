@@ -60,27 +60,27 @@ void Multiply(ThreadPool& pool, const RowLayout& layout, const std::byte* panels
       layout.row_bytes());
 }
 
-/*! \return The panels of the quantized rows of activation(gate) * up. */
-const std::byte* QuantizeGated(ThreadPool& pool, const RowLayout& layout, const std::byte* panels,
-                               int64_t rows, const QuantizedMatrix& gate_up, Activation activation,
-                               const RowLayout& inner) {
+/*!
+ * \brief Compute the inputs of a matrix by blocks of the matrix before it.
+ * \param first The outputs of the matrix before, of which `block_kernel` writes blocks to panels.
+ * \param inner The layout of the inputs.
+ * \return The panels of the inputs.
+ */
+const std::byte* WriteInner(
+    ThreadPool& pool, const LinearBlock& first, int64_t rows, int64_t row_bytes,
+    const RowLayout& inner,
+    FunctionRef<void(const LinearBlock&, const RowLayout&, std::byte*)> block_kernel) {
   const RowLayout columns = inner.Columns();
-  std::byte* gated = inner_columns.Reserve(rows * columns.row_bytes());
-  LinearBlock gate = {};
-  layout.SetActivations(panels, gate);
-  gate.packed = gate_up.packed;
-  gate.num_outputs = RowsOf(gate_up.layout) / 2;
-  gate.tile_end = gate.num_outputs / kTileRows;
-  const auto gate_block = [&](const LinearBlock& block) {
-    GateBlock(gate_up.layout, activation, block, columns, gated);
-  };
-  RunBlocks(pool, gate_block, gate, rows, layout.row_bytes());
-  if (!inner.has_row_scales()) return gated;
-  std::byte* result = inner_groups.Reserve(rows * inner.row_bytes());
-  ForRanges(pool, rows, gate.num_outputs, [&](int64_t begin, int64_t end) {
-    inner.Quantize(gated, FloatType::kF32, rows, begin, end, result);
+  std::byte* result = inner_columns.Reserve(rows * columns.row_bytes());
+  RunBlocks(
+      pool, [&](const LinearBlock& block) { block_kernel(block, columns, result); }, first, rows,
+      row_bytes);
+  if (!inner.has_row_scales()) return result;
+  std::byte* groups = inner_groups.Reserve(rows * inner.row_bytes());
+  ForRanges(pool, rows, inner.cols(), [&](int64_t begin, int64_t end) {
+    inner.Quantize(result, FloatType::kF32, rows, begin, end, groups);
   });
-  return result;
+  return groups;
 }
 
 }  // namespace
@@ -99,9 +99,37 @@ void AddNormFeedForward(ThreadPool& pool, const AddNormCall& input, const Quanti
   const RowLayout outer(gate_up.layout, input.size);
   const RowLayout inner(down.layout, RowsOf(gate_up.layout) / 2);
   const std::byte* normed = QuantizeNormed(pool, input, outer);
+  LinearBlock gate = {};
+  outer.SetActivations(normed, gate);
+  gate.packed = gate_up.packed;
+  gate.num_outputs = inner.cols();
+  gate.tile_end = gate.num_outputs / kTileRows;
   const std::byte* gated =
-      QuantizeGated(pool, outer, normed, input.rows, gate_up, activation, inner);
+      WriteInner(pool, gate, input.rows, outer.row_bytes(), inner,
+                 [&](const LinearBlock& block, const RowLayout& columns, std::byte* result) {
+                   GateBlock(gate_up.layout, activation, block, columns, result);
+                 });
   Multiply(pool, inner, gated, input.rows, down, nullptr, out, FloatType::kF32);
+}
+
+void FeedForward(ThreadPool& pool, const float* x, int64_t rows, int64_t size,
+                 const BiasedMatrix& up, ActivationKernel activation, const BiasedMatrix& down,
+                 float* out) {
+  if (rows <= 0) return;
+  const RowLayout outer(up.matrix.layout, size);
+  const RowLayout inner(down.matrix.layout, RowsOf(up.matrix.layout));
+  LinearBlock whole = {};
+  outer.SetActivations(Panels(pool, outer, x, FloatType::kF32, rows), whole);
+  whole.packed = up.matrix.packed;
+  whole.bias = up.bias;
+  whole.num_outputs = inner.cols();
+  whole.tile_end = TilesOf(up.matrix.layout);
+  const std::byte* activated =
+      WriteInner(pool, whole, rows, outer.row_bytes(), inner,
+                 [&](const LinearBlock& block, const RowLayout& columns, std::byte* result) {
+                   ActivateBlock(up.matrix.layout, activation, block, columns, result);
+                 });
+  Multiply(pool, inner, activated, rows, down.matrix, down.bias, out, FloatType::kF32);
 }
 
 }  // namespace aiomlc

@@ -13,6 +13,7 @@
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/linear/format/matrix_format.h"
+#include "kernels/linear/gated_block.h"
 #include "platform/float_types.h"
 #include "platform/thread_pool.h"
 
@@ -29,8 +30,8 @@ struct AddNormCall {
   float* out_residual = nullptr;  //!< The result x + residual; may be an input.
 };
 
-/*! \brief A packed matrix whose segments are all q4, all int8 per channel, or all in grouped
- * formats. */
+/*! \brief A packed matrix whose segments are all floats, all bf16, all q4, all int8 per channel, or
+ * all in grouped formats; only `FeedForward` computes with floats. */
 struct QuantizedMatrix {
   MatrixLayout layout;
   const void* packed;
@@ -53,6 +54,23 @@ void AddNormLinear(ThreadPool& pool, const AddNormCall& input, const QuantizedMa
  */
 void AddNormFeedForward(ThreadPool& pool, const AddNormCall& input, const QuantizedMatrix& gate_up,
                         Activation activation, const QuantizedMatrix& down, float* out);
+
+/*! \brief A matrix and what is added to its outputs. */
+struct BiasedMatrix {
+  QuantizedMatrix matrix;
+  const float* bias;  //!< float32[outputs], or null.
+};
+
+/*!
+ * \brief Compute `Linear`, an activation, and `Linear` back to `size` outputs.
+ * \param x float32[rows, size]
+ * \param up Its segments consist of whole tiles.
+ * \param down A matrix of `size` outputs.
+ * \param out float32[rows, size]; may be x.
+ */
+void FeedForward(ThreadPool& pool, const float* x, int64_t rows, int64_t size,
+                 const BiasedMatrix& up, ActivationKernel activation, const BiasedMatrix& down,
+                 float* out);
 
 }  // namespace aiomlc
 

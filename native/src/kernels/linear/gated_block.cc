@@ -19,7 +19,24 @@ constexpr int64_t kGatedBytes = 128 << 10;
 // The number of tiles computed at a time is a multiple of this, so that no group is divided.
 constexpr int64_t kGatedTiles = 4;
 
+// As many bytes for a matrix without a gate, in the tiles of a block that `RunBlocks` divides.
+constexpr int64_t kActivatedTiles = 12;
+
 thread_local AlignedBuffer gated_floats;  // Used by every thread that runs tasks.
+
+/*!
+ * \brief Write columns of the rows of a block in the panels of the next matrix.
+ * \param values float32[rows of the block, count].
+ * \param first The first column.
+ */
+void WriteColumns(const float* values, const LinearBlock& block, int64_t first, int64_t count,
+                  const RowLayout& inner, std::byte* result) {
+  for (int64_t panel = block.row_begin; panel < block.row_end; panel += kPanelRows) {
+    inner.WriteColumns(values + (panel - block.row_begin) * count,
+                       PanelOf(panel, block.row_end).height, first, count,
+                       result + panel * inner.row_bytes());
+  }
+}
 
 }  // namespace
 
@@ -73,11 +90,31 @@ void GateBlock(MatrixLayout gate_up, Activation activation, const LinearBlock& b
       continue;
     }
     gate_kernel(gates, ups, rows * outputs, gates);
-    for (int64_t panel = block.row_begin; panel < block.row_end; panel += kPanelRows) {
-      inner.WriteColumns(gates + (panel - block.row_begin) * outputs,
-                         PanelOf(panel, block.row_end).height, tile * kTileRows, outputs,
-                         result + panel * inner.row_bytes());
+    WriteColumns(gates, block, tile * kTileRows, outputs, inner, result);
+  }
+}
+
+void ActivateBlock(MatrixLayout up, ActivationKernel activation, const LinearBlock& block,
+                   const RowLayout& inner, std::byte* result) {
+  const int64_t rows = block.row_end - block.row_begin;
+  const int64_t tile_bytes = rows * kTileRows * static_cast<int64_t>(sizeof(float));
+  const int64_t step =
+      std::max<int64_t>(1, kGatedBytes / tile_bytes / kActivatedTiles) * kActivatedTiles;
+  auto* values = reinterpret_cast<float*>(gated_floats.Reserve(
+      static_cast<size_t>(std::min(step, block.tile_end - block.tile_begin) * tile_bytes)));
+  for (int64_t tile = block.tile_begin; tile < block.tile_end; tile += step) {
+    const int64_t outputs = (std::min(tile + step, block.tile_end) - tile) * kTileRows;
+    MultiplyTiles(up, block, tile, outputs, values);
+    if (inner.form() == RowForm::kFloatRows) {
+      auto* floats = reinterpret_cast<float*>(result) + tile * kTileRows;
+      for (int64_t row = 0; row < rows; ++row) {
+        activation(values + row * outputs, outputs,
+                   floats + (block.row_begin + row) * inner.cols());
+      }
+      continue;
     }
+    activation(values, rows * outputs, values);
+    WriteColumns(values, block, tile * kTileRows, outputs, inner, result);
   }
 }
 

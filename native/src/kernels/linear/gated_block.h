@@ -37,6 +37,19 @@ void MultiplyTiles(MatrixLayout layout, const LinearBlock& block, int64_t tile, 
 void GateBlock(MatrixLayout gate_up, Activation activation, const LinearBlock& block,
                const RowLayout& inner, std::byte* result);
 
+/*! \brief An activation of `size` numbers; `out` may be `x`. */
+using ActivationKernel = void (*)(const float* x, int64_t size, float* out);
+
+/*!
+ * \brief Compute the activation of the outputs of a block, as inputs of the next matrix.
+ * \param up The matrix; the rows of each segment are a multiple of 16.
+ * \param block The first tile must be even: its outputs must begin a group of the next inputs.
+ * \param inner The rows of the next matrix's activations, as `RowLayout::Columns`.
+ * \param result The panels of all rows, in the layout `inner`.
+ */
+void ActivateBlock(MatrixLayout up, ActivationKernel activation, const LinearBlock& block,
+                   const RowLayout& inner, std::byte* result);
+
 }  // namespace aiomlc
 
 #endif  // AIOMLC_KERNELS_LINEAR_GATED_BLOCK_H_
