@@ -1,8 +1,12 @@
-"""Writes a BERT model as ONNX: `python -m benchmarks.embedding_export MODEL.onnx [fused]`.
+"""Writes a BERT model for other programs: `python -m benchmarks.embedding_export FILE [KIND]`.
 
-The model is that of the file's directory. `fused` gives ONNX Runtime's optimizer the file
-`f32.onnx` beside it, and needs the package `onnxruntime`; otherwise torch and transformers export
-the model.
+The model is that of the file's directory. Without a KIND, torch and transformers export it to ONNX.
+The others read the file `f32.onnx` beside it:
+
+- `fused`: what ONNX Runtime's optimizer makes of it; needs the package `onnxruntime`.
+- `dynamic`: int8 weights, and activations quantized by ONNX Runtime while it runs.
+- `static`: int8 weights and activations for OpenVINO, with the ranges of a few random inputs; needs
+  the packages `openvino` and `nncf`.
 """
 
 from __future__ import annotations
@@ -14,11 +18,13 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
+
 
 def main() -> None:
     """Write the file of the command line."""
-    target = Path(sys.argv[1])
-    (_fuse if sys.argv[2:] == ["fused"] else _export)(target)
+    kinds = {"": _export, "fused": _fuse, "dynamic": _quantize, "static": _quantize_statically}
+    kinds[sys.argv[2] if len(sys.argv) > 2 else ""](Path(sys.argv[1]))
 
 
 def _export(target: Path) -> None:
@@ -61,6 +67,34 @@ def _fuse(target: Path) -> None:
         hidden_size=config["hidden_size"],
     )
     model.save_model_to_file(str(target))
+
+
+def _quantize(target: Path) -> None:
+    quantization = importlib.import_module("onnxruntime.quantization")
+    quantization.quantize_dynamic(
+        target.with_name("f32.onnx"),
+        target,
+        weight_type=quantization.QuantType.QInt8,
+        per_channel=True,
+        extra_options={"MatMulConstBOnly": True},
+    )
+
+
+def _quantize_statically(target: Path) -> None:
+    nncf, openvino = map(importlib.import_module, ("nncf", "openvino"))
+    random = np.random.default_rng(5)
+    rows = random.integers(1000, 30_000, (6, 1, 128))
+    inputs = [
+        {"input_ids": row, "attention_mask": row * 0 + 1, "token_type_ids": row * 0} for row in rows
+    ]
+    model = nncf.quantize(
+        openvino.Core().read_model(target.with_name("f32.onnx")),
+        nncf.Dataset(inputs),
+        model_type=nncf.ModelType.TRANSFORMER,
+        preset=nncf.QuantizationPreset.MIXED,
+        subset_size=len(inputs),
+    )
+    openvino.save_model(model, target, compress_to_fp16=False)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Embedding of passages: aiomlc beside ONNX Runtime, OpenVINO and llama.cpp, at equal precision.
 
     python -m benchmarks.embedding_peers --work build/embedding \\
-        [--onnxruntime DIRECTORY] [--openvino DIRECTORY] \\
+        [--onnxruntime DIRECTORY] [--openvino DIRECTORY [--nncf DIRECTORY]] \\
         [--llama-cpp llama.cpp/build/bin --llama-cpp-python llama_cpp_python]
 
 Two encoders with random weights, in the shapes of all-MiniLM-L6-v2 and bge-base, embed the same
@@ -53,6 +53,7 @@ SHAPES: Mapping[str, Mapping[str, int]] = {
     },
 }
 _OURS = ("q0f32", "q0bf16")
+_OPENVINO = ("f32", "bf16", "int8")  #: The last one needs the package `nncf`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ours", nargs="+", default=_OURS, help="quantizations of aiomlc")
     parser.add_argument("--onnxruntime", type=Path, help="directory with the package")
     parser.add_argument("--openvino", type=Path, help="directory with the package")
+    parser.add_argument("--nncf", type=Path, help="directory with the package, for OpenVINO's int8")
     parser.add_argument("--llama-cpp", type=Path, help="directory with libllama.so")
     parser.add_argument(
         "--llama-cpp-python", type=Path, help="source of llama-cpp-python, with vendor/llama.cpp"
@@ -157,19 +159,24 @@ def _programs(arguments: argparse.Namespace) -> Iterator[Program]:
     if arguments.llama_cpp is not None:  # Its converter writes the file.
         yield Program("aiomlc", "q8_0", {})
     if arguments.onnxruntime is not None:
-        yield Program("onnxruntime", "f32", {"PYTHONPATH": str(arguments.onnxruntime)})
+        for precision in ("f32", "int8"):
+            yield Program("onnxruntime", precision, {"PYTHONPATH": str(arguments.onnxruntime)})
     if arguments.openvino is not None:
-        for precision in ("f32", "bf16"):
+        for precision in _OPENVINO[: None if arguments.nncf is not None else -1]:
             yield Program("openvino", precision, {"PYTHONPATH": str(arguments.openvino)})
     if arguments.llama_cpp is not None:
-        environment = {
-            "PYTHONPATH": os.pathsep.join(
-                (str(arguments.llama_cpp_python), os.environ.get("PYTHONPATH", ""))
-            ),
-            "LLAMA_CPP_LIB_PATH": str(arguments.llama_cpp),
-        }
-        for precision in ("f32", "bf16", "q8_0"):
-            yield Program("llama_cpp", precision, environment)
+        yield from _llama_programs(arguments)
+
+
+def _llama_programs(arguments: argparse.Namespace) -> Iterator[Program]:
+    environment = {
+        "PYTHONPATH": os.pathsep.join(
+            (str(arguments.llama_cpp_python), os.environ.get("PYTHONPATH", ""))
+        ),
+        "LLAMA_CPP_LIB_PATH": str(arguments.llama_cpp),
+    }
+    for precision in ("f32", "bf16", "q8_0"):
+        yield Program("llama_cpp", precision, environment)
 
 
 def _make_model(directory: Path, name: str, arguments: argparse.Namespace) -> None:
@@ -187,6 +194,10 @@ def _make_model(directory: Path, name: str, arguments: argparse.Namespace) -> No
         _export(directory / "f32.onnx", packages=path)
     if arguments.onnxruntime is not None:
         _export(directory / "f32-fused.onnx", "fused", packages=str(arguments.onnxruntime))
+        _export(directory / "int8.onnx", "dynamic", packages=str(arguments.onnxruntime))
+    if arguments.openvino is not None and arguments.nncf is not None:
+        path = os.pathsep.join((str(arguments.nncf), str(arguments.openvino)))
+        _export(directory / "int8.xml", "static", packages=path)
     if arguments.llama_cpp is not None:
         source = arguments.llama_cpp_python / "vendor/llama.cpp"
         for kind in ("f32", "bf16", "q8_0"):

@@ -81,15 +81,16 @@ def openvino_settings(model: Path, threads: int, precision: str, tokens: int) ->
     import openvino
 
     core = openvino.Core()
+    file = "int8.xml" if precision == "int8" else "f32.onnx"
     for hint, streams in (("LATENCY", 1), ("THROUGHPUT", threads)):
         properties = {
             "PERFORMANCE_HINT": hint,
             "INFERENCE_NUM_THREADS": threads,
             "NUM_STREAMS": streams,
-            "INFERENCE_PRECISION_HINT": precision,
+            "INFERENCE_PRECISION_HINT": "f32" if precision == "int8" else precision,
         }
         for size in (1, 16):
-            network = core.read_model(model / "f32.onnx")
+            network = core.read_model(model / file)
             network.reshape({name: [size, tokens] for name in _input_names(network)})
             compiled = core.compile_model(network, "CPU", properties)
             yield Setting(f"{streams} streams, batches of {size}", _queue(compiled, streams, size))
