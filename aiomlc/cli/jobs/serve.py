@@ -7,19 +7,21 @@ __all__ = ("ServeSettings", "make_engines", "run_server")
 import gc
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from socket import socket
 
 import anyio
+from anyio import to_thread
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.cli.options.serve import AccessOptions, EngineOptions, LimitOptions, ListenOptions
 from aiomlc.cli.terminal.failures import CommandError
 from aiomlc.cli.terminal.progress import with_progress
 from aiomlc.cli.terminal.standard_streams import write_error
-from aiomlc.errors import BadRequestError
+from aiomlc.errors import BadRequestError, ModelNotFoundError
+from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.serve import Application, ServerOptions, create_app
 from aiomlc.serve.models import last_part, model_name
@@ -112,6 +114,9 @@ async def _run(
 async def _open(
     settings: ServeSettings, options: ServerOptions, on_progress: Callable[[LoadProgress], None]
 ) -> Application:
+    embedding_model = settings.engines.embedding_model
+    if options.load != "start" and embedding_model is not None:
+        await to_thread.run_sync(_check_embedder, embedding_model)
     engines = make_engines(settings.model, settings.engines, on_progress)
     app = create_app(engines, options)
     if options.load != "start":
@@ -122,6 +127,19 @@ async def _open(
         await _open_embedder(engines[options.embedding_model])
     await app.open()
     return app
+
+
+def _check_embedder(model: str) -> None:
+    """Refuse a decoder without opening it; what must be downloaded is not known before that."""
+    from aiomlc.runtime.loading.facts import ModelFacts  # It takes time, and is rarely needed.
+
+    with suppress(ModelNotFoundError):
+        if not ModelFacts(find_model(model)).is_encoder:
+            raise CommandError(
+                f"--embedding-model: the model {model!r} is a decoder, which does not support "
+                "embeddings",
+                param="embedding_model",
+            )
 
 
 async def _open_embedder(engine: AsyncMLCEngine) -> None:

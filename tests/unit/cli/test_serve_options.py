@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
@@ -15,6 +16,7 @@ from aiomlc.cli.app import app
 from aiomlc.cli.jobs import serve as serve_process
 from aiomlc.cli.jobs.serve import ServeSettings
 from aiomlc.cli.options.serve import EngineOptions
+from tests.model.tiny_models import write_model
 
 SettingsOf: TypeAlias = Callable[..., ServeSettings]
 
@@ -221,6 +223,15 @@ def test_a_decoder_is_no_embedding_model_from_the_start() -> None:
     assert (
         "--embedding-model: the model 'mock://echo' is a decoder, which does not" in result.stderr
     )
+
+
+def test_a_decoder_is_no_embedding_model_on_demand(tmp_path: Path) -> None:
+    write_model(tmp_path / "decoder", "llama")
+    command = ["serve", "mock://echo", "--load", "demand", "--port", "0"]
+    result = CliRunner().invoke(app, [*command, "--embedding-model", str(tmp_path / "decoder")])
+
+    assert result.exit_code == 2
+    assert re.search(r"--embedding-model: the model '.*decoder' is a decoder", result.stderr)
 
 
 def test_two_models_of_one_name_are_rejected() -> None:
