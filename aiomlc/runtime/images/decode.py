@@ -8,9 +8,11 @@ from __future__ import annotations
 
 __all__ = ("FORMATS", "decode_pixels")
 
+import ctypes
 import io
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -47,7 +49,19 @@ def _pillow() -> _Pillow:
         raise MissingPackageError("pillow", "pip install 'aiomlc[vision]'") from None
 
     del TiffImagePlugin, WebPImagePlugin  # Imported to be known to `Image.open`.
+    _silence_libtiff()
     return _Pillow(Image, ImageOps)
+
+
+def _silence_libtiff() -> None:
+    """Keep libtiff from writing to stderr about damaged files, for which Pillow raises."""
+    from PIL import _imaging
+
+    # A build without libtiff lacks the function, and needs none.
+    with suppress(OSError, AttributeError):
+        set_handler = ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler
+        set_handler.argtypes, set_handler.restype = (ctypes.c_void_p,), ctypes.c_void_p
+        set_handler(None)
 
 
 def decode_pixels(

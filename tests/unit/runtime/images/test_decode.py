@@ -122,6 +122,17 @@ async def test_a_file_of_many_scans_ends_at_the_limit_of_time() -> None:
         await decoded(pictures.scan_bomb(), limits)
 
 
+async def test_a_damaged_tiff_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    image = pictures.gradient(64, 64)
+    file = bytearray(pictures.encoded(image, "TIFF", compression="tiff_lzw"))
+    file[20:300] = bytes(byte ^ 0x5A for byte in file[20:300])
+
+    with pytest.raises(BadRequestError, match="is damaged"):
+        await decoded(bytes(file))
+
+    assert capfd.readouterr().err == ""
+
+
 async def test_a_cancelled_decoding_ends() -> None:
     data = pictures.scan_bomb()
     async with create_task_group() as group:
