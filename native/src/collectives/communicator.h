@@ -55,7 +55,7 @@ class Communicator {
     /*! \brief The longest wait for members that compute. */
     std::chrono::milliseconds patience{60'000};
     /*! \brief Called at times while this member waits; throws if another one has ended. */
-    std::function<void()> watch = {};
+    std::function<void()> watch;
   };
 
   /*! \return The bytes of shared memory that a group needs. */

@@ -24,16 +24,22 @@ std::shared_ptr<void> SharedMemory(int size) {
   return {memory, std::free};
 }
 
+Communicator::Options OptionsOf(int rank, int size) {
+  Communicator::Options options;
+  options.rank = rank;
+  options.size = size;
+  return options;
+}
+
 /*! \brief Call `member` once for each rank, each in a thread of its own. */
 void RunGroup(int size, const std::function<void(Communicator&)>& member,
               std::chrono::microseconds spin = 0us) {
   const std::shared_ptr<void> memory = SharedMemory(size);
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      Communicator::Options options;
-      options.rank = rank;
-      options.size = size;
+      Communicator::Options options = OptionsOf(rank, size);
       options.spin = spin;
       Communicator communicator(memory, options);
       member(communicator);
@@ -151,10 +157,11 @@ TEST(Communicator, ClosingEndsTheWaitForAMessage) {
 }
 
 TEST(Communicator, AMemberThatDoesNotAnswerIsNamed) {
-  Communicator::Options options{.rank = 0, .size = 3, .patience = 30ms};
+  Communicator::Options options = OptionsOf(0, 3);
+  options.patience = 30ms;
   const std::shared_ptr<void> memory = SharedMemory(3);
   std::thread second([&] {
-    Communicator group(memory, {.rank = 1, .size = 3});
+    Communicator group(memory, OptionsOf(1, 3));
     EXPECT_THROW(
         {
           float value = 0.0f;
@@ -171,8 +178,7 @@ TEST(Communicator, AMemberThatDoesNotAnswerIsNamed) {
 }
 
 TEST(Communicator, AnInterruptedWaitIsShort) {
-  Communicator::Options options{.rank = 0, .size = 2};  // With a patience of a minute.
-  Communicator group(SharedMemory(2), options);
+  Communicator group(SharedMemory(2), OptionsOf(0, 2));  // With a patience of a minute.
   std::thread other([&] {
     std::this_thread::sleep_for(30ms);
     group.Interrupt(10ms);
@@ -182,7 +188,7 @@ TEST(Communicator, AnInterruptedWaitIsShort) {
 }
 
 TEST(Communicator, AWaitingMemberLooksAfterTheOthers) {
-  Communicator::Options options{.rank = 0, .size = 2};
+  Communicator::Options options = OptionsOf(0, 2);
   int looks = 0;
   options.watch = [&] {
     if (++looks == 3) throw ShardError("shard 1 has ended");
@@ -196,7 +202,7 @@ TEST(Communicator, ThereIsNoneOutsideOfAScope) {
   Communicator group(SharedMemory(1), {});
   const Communicator::Scope scope(group);
   EXPECT_EQ(&Communicator::Current(), &group);
-  EXPECT_THROW(Communicator(SharedMemory(1), {.rank = 1, .size = 1}), std::invalid_argument);
+  EXPECT_THROW(Communicator(SharedMemory(1), OptionsOf(1, 1)), std::invalid_argument);
 }
 
 }  // namespace

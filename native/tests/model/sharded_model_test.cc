@@ -30,7 +30,9 @@ class Shards {
     std::memset(memory.get(), 0, bytes);
     for (int rank = 0; rank < size; ++rank) {
       models_.push_back(std::make_unique<FakeModel>(FakeModel::Sizes()));
-      Communicator::Options options{.rank = rank, .size = size};
+      Communicator::Options options;
+      options.rank = rank;
+      options.size = size;
       auto communicator = std::make_unique<Communicator>(memory, options);
       if (rank == 0) {
         leader_.emplace(models_[0].get(), std::move(communicator), std::vector<int>());
@@ -86,7 +88,7 @@ std::string Generate(Model* model) {
     for (const Record& record : engine.Drain()) {
       text += std::to_string(record.sequence_id) + ":";
       for (int32_t token : record.token_ids) text += " " + std::to_string(token);
-      text += "\n";
+      text += '\n';
     }
   }
   return text;
@@ -126,7 +128,9 @@ TEST(ShardedModel, TheOtherShardsHaveTheSequencesOfTheFirst) {
 }
 
 TEST(ShardedModel, AFailureOfAnotherShardEndsTheEngineWithItsReason) {
-  Shards shards(2, {.fail_at_pass = 2});
+  Faults faults;
+  faults.fail_at_pass = 2;
+  Shards shards(2, faults);
   EXPECT_THAT(Generate(&shards.leader()), HasSubstr("shard 1: injected fault"));
 }
 
