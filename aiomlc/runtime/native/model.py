@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ("ModelShape", "NativeModel")
+__all__ = ("ModelShape", "NativeModel", "OtherShards")
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any, Protocol, Self, final
 
 import numpy as np
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from aiomlc.compiler.job import CompiledLibrary
     from aiomlc.runtime.native.faults import Faults
-    from aiomlc.runtime.native.shard_processes import ShardProcesses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +83,18 @@ class ModelShape:
         )
 
 
+class OtherShards(Protocol):
+    """The processes of a model's shards but the first."""
+
+    def join(self, model: Any) -> None:  # noqa: ANN401 - an FFI object.
+        """Wait until all are open, and let a native model, the first shard, lead them."""
+        ...
+
+    def close(self) -> None:
+        """End the processes. Idempotent."""
+        ...
+
+
 @final
 class NativeModel:
     """A compiled library with its parameters and its KV cache.
@@ -113,7 +124,7 @@ class NativeModel:
             MemoryError: If the parameters or the KV cache cannot be allocated.
         """
         placed = HostDevice() if device is None else device
-        self.shards: ShardProcesses | None = None  #: Those after the first, which this is then.
+        self.shards: OtherShards | None = None  #: Those after the first, which this is then.
         self.vocab_size: int = shape.vocab_size
         self.shape: ModelShape = shape
         with placed.opening(), open_library(library) as module:
@@ -127,7 +138,7 @@ class NativeModel:
                 *placed.dlpack,
             )
 
-    def lead(self, shards: ShardProcesses) -> None:
+    def lead(self, shards: OtherShards) -> None:
         """Wait until the other shards are open, and lead them from now on.
 
         Raises:

@@ -64,16 +64,16 @@ def test_the_bits_do_not_depend_on_the_batch(open_shards: OpenShards) -> None:
     np.testing.assert_array_equal(batched, alone)
 
 
-def test_weights_that_are_packed_for_a_shard_are_a_part_of_the_whole(
-    open_shards: OpenShards,
-) -> None:
-    one = open_shards("qwen2", 1, quantization="q0f32")
-    four_bits = open_shards("qwen2", 2, quantization="q0f32", kv_cache_dtype="int8")
+def test_biases_a_tied_head_and_an_int8_cache_are_divided(open_shards: OpenShards) -> None:
+    models = (
+        open_shards("qwen2", count, quantization="q0f32", kv_cache_dtype="int8") for count in (1, 2)
+    )
 
-    # Biases of queries, a tied head and an int8 cache.
-    expected, actual = _logits(one), _logits(four_bits)
+    expected, actual = map(_logits, models)
 
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=0.05 * np.abs(expected).max())
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=5e-2 * largest)
+    assert np.median(np.abs(actual - expected)) <= 1e-5 * largest  # All but rounded keys.
 
 
 @pytest.mark.parametrize(
