@@ -15,7 +15,6 @@ from tvm.relax import transform
 
 from aiomlc.compiler.backends.cpu.cache import cpu_cache_factory
 from aiomlc.compiler.backends.cpu.lowering import lower_to_cpu
-from aiomlc.compiler.cache import LIBRARY_NAME
 from aiomlc.compiler.cache_graph import CacheGraph
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.passes.buffer_reuse import reuse_buffers
@@ -71,7 +70,7 @@ class CpuGraphCompiler:
 
         TVM would write a truncated file to a full disk silently.
         """
-        descriptor = os.memfd_create(LIBRARY_NAME)
+        descriptor = os.memfd_create("aiomlc-library")
         try:
             path = Path(f"/proc/self/fd/{descriptor}")
             executable.mod.write_to_file(str(path), "vm")
