@@ -53,7 +53,7 @@ async def prepare_model(
     found = await found.prepare(library)
     threads = config.num_threads or physical_cores()
     source = await to_thread.run_sync(lambda: facts.source)
-    num_shards = library.metadata["tensor_parallel_shards"]
+    num_shards = library.metadata.get("tensor_parallel_shards", 1)  # Encoders have none.
     weights, *others = [
         await prepare_weights(
             source,
