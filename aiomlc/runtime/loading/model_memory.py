@@ -62,12 +62,14 @@ def model_memory(facts: ModelFacts, backend: Backend, engine_config: EngineConfi
     model = divided_model(facts, config, engine_config)
     count, config = model.num_shards, model.shard
     cache = backend.kv_cache(config, quantization, kv_dtype)
-    parameters = decoder_parameters(model)
+    is_whole = count == 1  # Then the facts have them already.
+    parameters = facts.parameters if is_whole else decoder_parameters(model)
+    parts = facts.packed if is_whole else pack_parameters(parameters, quantization)
     formats = shard_quantization(parameters, quantization)
     extra = backend.token_bytes(config, parameters, formats, cache)
     shape = config.cache_shape
     heads = shape.num_layers * shape.num_kv_heads
-    packed = [p.stored_as(backend.layout_family) for p in pack_parameters(parameters, quantization)]
+    packed = [part.stored_as(backend.layout_family) for part in parts]
     return ModelMemory(
         name=directory.name,
         quantization=quantization.name,

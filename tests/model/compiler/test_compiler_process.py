@@ -101,8 +101,8 @@ async def test_a_killed_compiler_is_reported_with_its_exit_status(
 async def test_an_unsupported_job_is_rejected_before_a_process_starts(
     processes: list[Process],
 ) -> None:
-    with pytest.raises(BadRequestError, match=r"Device is not found on your .*: cuda") as device:
-        await compile_model(replace(JOB, device="cuda"))
+    with pytest.raises(BadRequestError, match=r"Device is not found on your .*: metal") as device:
+        await compile_model(replace(JOB, device="metal"))
     with pytest.raises(
         ModelLoadError, match=r"must be one of q0f32, .* got 'q3f16_1'"
     ) as quantization:

@@ -55,15 +55,6 @@ def test_embedded_pieces_are_refused_by_field(
     assert not core.step()
 
 
-def test_the_kernels_of_tvm_take_no_pieces(open_tiny: Callable[..., NativeModel]) -> None:
-    model = open_tiny("llama", "q0f32", "auto", "cpu:tvm")
-    core = NativeCore(model, [b"."] * model.vocab_size, EngineOptions())
-    with pytest.raises(BadRequestError, match=r"the model takes no embedded pieces, got 1"):
-        core.submit(Prompt([1, 0, 0], [PromptPiece(1, DIGEST, ROWS)]), SequenceOptions())
-    core.close()
-    core.release()
-
-
 def test_a_refused_prompt_does_not_change_the_next(core: NativeCore) -> None:
     def generate() -> tuple[Any, ...]:
         core.submit(Prompt([1, 0, 0]), SequenceOptions(max_tokens=4, temperature=0.0))

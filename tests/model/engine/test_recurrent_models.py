@@ -284,14 +284,6 @@ async def test_prefixes_are_not_transferred(open_engine: OpenEngine) -> None:
             await engine.count_cached_tokens(prompt="Hello")
 
 
-async def test_the_second_back_end_refuses_recurrent_layers(tiny_directory: Directory) -> None:
-    config = EngineConfig(quantization="q0f32", num_threads=2)
-    engine = AsyncMLCEngine(tiny_directory("lfm2"), device="cpu:tvm", engine_config=config)
-    with pytest.raises(BadRequestError, match="recurrent layers are not supported"):
-        async with engine:
-            pass
-
-
 @pytest.mark.parametrize(
     ("family", "field", "value", "problem"),
     [

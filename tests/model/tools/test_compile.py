@@ -246,7 +246,7 @@ async def test_the_overrides_are_settings_of_the_engine(
     [
         ({"opt": "O9"}, "opt must be one of O0, O1, O2, O3, got 'O9'"),
         ({"overrides": {"bits": 3}}, "overrides must be among .*; got 'bits'"),
-        ({"overrides": {"tensor_parallel_shards": 2}}, "tensor_parallel_shards must be 1, got 2"),
+        ({"overrides": {"tensor_parallel_shards": 2}}, "shards = 2 is not possible for this model"),
         ({"overrides": {"sliding_window_size": "x"}}, "sliding_window_size"),
         ({"model_type": "qwen2"}, "model_type is 'qwen2', but the model's is 'llama'"),
         ({"model_type": "gpt5"}, "model_type must be auto or one of"),
