@@ -20,7 +20,7 @@ from aiomlc.compiler.backends.cuda.packages import packaged_file
 from aiomlc.compiler.backends.cuda.program import decode_program
 from aiomlc.devices import TargetAttributes
 from aiomlc.errors import BadRequestError, ModelLoadError
-from aiomlc.runtime.native.device import DeviceMemory
+from aiomlc.runtime.native.device import DeviceMemory, device_at
 from aiomlc.runtime.native.library import (
     load_native,
     native_function,
@@ -143,15 +143,7 @@ def cuda_device(index: int) -> CudaDevice:
     Raises:
         BadRequestError: As `cuda_devices`, and if there is no device of this index.
     """
-    devices = cuda_devices()
-    if index < len(devices):
-        return devices[index]
-
-    found = ", ".join(map(str, devices))
-    raise BadRequestError(
-        f"Device is not found on your local environment: cuda:{index}; this machine has {found}",
-        param="device",
-    )
+    return device_at(cuda_devices(), "cuda", index)
 
 
 @functools.cache

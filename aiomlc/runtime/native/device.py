@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ("CompileTarget", "DeviceMemory", "HostDevice", "NativeDevice")
+__all__ = ("CompileTarget", "DeviceMemory", "HostDevice", "NativeDevice", "device_at")
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar, final
 
 from aiomlc.devices import TargetAttributes
+from aiomlc.errors import BadRequestError
 
 if TYPE_CHECKING:
     from aiomlc.compiler.job import CompiledLibrary
 
 _DLPACK_CPU: Final = 1
+_Device = TypeVar("_Device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +109,19 @@ class HostDevice:
 
     def load_kernels(self, module: Any) -> None:  # noqa: ANN401 - an FFI module.
         """Do nothing: there are no kernels apart."""
+
+
+def device_at(devices: Sequence[_Device], kind: str, index: int) -> _Device:
+    """Return a device of this machine.
+
+    Raises:
+        BadRequestError: If there is none of this index; `param` is `device`.
+    """
+    if index < len(devices):
+        return devices[index]
+
+    found = ", ".join(map(str, devices))
+    raise BadRequestError(
+        f"Device is not found on your local environment: {kind}:{index}; this machine has {found}",
+        param="device",
+    )

@@ -14,7 +14,7 @@ from anyio import from_thread, to_thread
 from aiomlc.cache import PROGRAMS, Entry, cache_error, find, publish, staged_entry
 from aiomlc.devices import TargetAttributes
 from aiomlc.errors import BadRequestError
-from aiomlc.runtime.native.device import DeviceMemory
+from aiomlc.runtime.native.device import DeviceMemory, device_at
 from aiomlc.runtime.native.library import load_opencl, native_function, open_library
 
 if TYPE_CHECKING:
@@ -175,12 +175,4 @@ def opencl_device(index: int) -> OpenCLDevice:
     Raises:
         BadRequestError: As `opencl_devices`, and if there is no device of this index.
     """
-    devices = opencl_devices()
-    if index < len(devices):
-        return devices[index]
-
-    found = ", ".join(map(str, devices))
-    raise BadRequestError(
-        f"Device is not found on your local environment: opencl:{index}; this machine has {found}",
-        param="device",
-    )
+    return device_at(opencl_devices(), "opencl", index)

@@ -17,12 +17,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self, final
+
+from anyio import from_thread
 
 from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.concurrency.process_lifecycle import invalidate_after_fork
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 MODULE: Final = "aiomlc.runtime.native.shard_worker"
 START_SECONDS: Final = 300.0  # The longest wait for a worker that opens its shard.
 _KILL_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.1
 _STDERR_LINES: Final = 20
 _SPIN_MICROSECONDS: Final = 200
 
@@ -201,7 +205,7 @@ class _ShardProcess:
             stdin.close()
 
     def wait_ready(self) -> None:
-        """Wait until the shard is open.
+        """Wait until the shard is open, in a worker thread of anyio, whose cancellation ends it.
 
         Raises:
             ModelLoadError: If it cannot be opened.
@@ -211,8 +215,11 @@ class _ShardProcess:
         assert stdout is not None
         poll = select.poll()
         poll.register(stdout, select.POLLIN | select.POLLHUP)
-        if not poll.poll(START_SECONDS * 1000):
-            raise self._error(f"has not opened its model in {START_SECONDS:.0f} s")
+        end = time.monotonic() + START_SECONDS
+        while not poll.poll(_POLL_SECONDS * 1000):
+            from_thread.check_cancelled()
+            if time.monotonic() > end:
+                raise self._error(f"has not opened its model in {START_SECONDS:.0f} s")
 
         line = stdout.readline()
         stdout.close()

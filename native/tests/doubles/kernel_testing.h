@@ -40,6 +40,12 @@ class TierScope {
   Isa previous_;
 };
 
+/*! \brief Restores the tier when a test ends. */
+class TierTest : public ::testing::Test {
+ private:
+  TierScope previous_{ActiveIsa()};
+};
+
 /*! \return Normally distributed numbers with mean 0. */
 inline std::vector<float> RandomFloats(int64_t size, uint32_t seed, float deviation = 1.0f) {
   std::mt19937 generator(seed);

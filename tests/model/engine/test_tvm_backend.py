@@ -12,9 +12,14 @@ from anyio import CancelScope, create_task_group, fail_after, lowlevel
 
 from aiomlc import AsyncMLCEngine, BadRequestError, CompileError, EngineConfig, MLCEngine
 from aiomlc.runtime.native.model import NativeModel
-from tests.model.families.test_logits import logits_of, reference
+from tests.model.device_logits import (
+    QUESTIONS,
+    check_batch,
+    check_forks,
+    check_logits,
+    check_storage,
+)
 from tests.model.families.test_piece_logits import REFERENCE, answers, check, open_core
-from tests.model.make_reference import PROMPT
 from tests.model.tiny_pieces import PROMPTS
 from tests.model.tiny_pieces import write_model as write_pieces
 
@@ -24,8 +29,6 @@ Directory = Callable[[str], Path]
 
 DEVICE = "cpu:tvm"
 TOLERANCE = 1e-4
-TOKENS = [(7 * i * i + 3 * i) % 256 for i in range(80)]
-QUESTIONS = ("What is the capital of France?", "12+30=?", "Hello!", "Name a color.")
 
 
 # ---- Logits ----
@@ -53,15 +56,9 @@ QUESTIONS = ("What is the capital of France?", "12+30=?", "Hello!", "Name a colo
 def test_logits_equal_transformers(
     open_tiny: OpenTiny, architecture: str, quantization: str, kv_cache_dtype: str
 ) -> None:
-    tokens, expected = reference(architecture, quantization)
     model = open_tiny(architecture, quantization, kv_cache_dtype, DEVICE)
 
-    actual = logits_of(model, tokens, [len(PROMPT)])
-    chunked = logits_of(model, tokens, [5, len(PROMPT) - 5])
-
-    assert np.abs(actual - expected).max() <= TOLERANCE
-    assert np.abs(chunked - expected).max() <= TOLERANCE
-    assert actual.argmax(1).tolist() == tokens
+    check_logits(model, architecture, quantization, TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -71,59 +68,21 @@ def test_logits_equal_transformers(
 def test_stored_keys_and_values_have_the_rounding_of_the_cpu(
     open_tiny: OpenTiny, architecture: str, kv_cache_dtype: str, tolerance: float
 ) -> None:
-    tokens, _ = reference(architecture, "q0f32")
-    chunks = [5, len(PROMPT) - 5]
-    native = logits_of(open_tiny(architecture, "q0f32", kv_cache_dtype, "cpu"), tokens, chunks)
-
-    actual = logits_of(open_tiny(architecture, "q0f32", kv_cache_dtype, DEVICE), tokens, chunks)
-
-    assert np.abs(actual - native).max() <= tolerance
+    check_storage(open_tiny, architecture, kv_cache_dtype, DEVICE, tolerance)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma3_text", "qwen3_5_text"])
 def test_sequences_of_a_batch_do_not_affect_each_other(
     open_tiny: OpenTiny, architecture: str
 ) -> None:
-    model = open_tiny(architecture, "q0f32", "auto", DEVICE)
-    prompts = [TOKENS[:37], TOKENS[5:14], TOKENS[9:10], TOKENS[20:53]]
-
-    def run(ids: Sequence[int]) -> list[np.ndarray[Any, Any]]:
-        for i in ids:
-            model.add_sequence(i)
-        prefill = model.forward([(i, prompts[i]) for i in ids])
-        mixed = model.forward([(i, TOKENS[: 1 + i]) for i in ids])
-        decode = model.forward([(i, [7]) for i in ids])
-        for i in ids:
-            model.remove_sequence(i)
-        return [prefill, mixed, decode]
-
-    batched = run(range(4))
-
-    for i in range(4):
-        for alone, together in zip(run([i]), batched, strict=True):
-            assert np.abs(alone[0] - together[i]).max() <= TOLERANCE
+    check_batch(open_tiny(architecture, "q0f32", "auto", DEVICE), TOLERANCE)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma3_text"])
 def test_a_fork_at_any_position_continues_the_prefix(
     open_tiny: OpenTiny, architecture: str
 ) -> None:
-    model = open_tiny(architecture, "q0f32", "auto", DEVICE)
-    free = model.free_pages()
-    model.add_sequence(0)
-    expected = model.forward([(0, TOKENS)])[0]
-    model.remove_sequence(0)
-    model.add_sequence(0)
-    model.forward([(0, TOKENS[:50])])
-
-    for position in (1, 15, 16, 17, 32, 49, 50):
-        model.fork_sequence(0, 1, position)
-        actual = model.forward([(1, TOKENS[position:])])[0]
-        model.remove_sequence(1)
-        assert np.abs(actual - expected).max() <= TOLERANCE
-    model.remove_sequence(0)
-
-    assert model.free_pages() == free
+    check_forks(open_tiny(architecture, "q0f32", "auto", DEVICE), TOLERANCE)
 
 
 @pytest.mark.usefixtures("model_cache")

@@ -187,6 +187,30 @@ async def test_a_worker_that_cannot_start_is_a_load_error(
     assert shard_memory() == before
 
 
+async def test_opening_can_be_cancelled_while_workers_open(
+    divisible: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = shard_memory()
+    monkeypatch.setattr(
+        "aiomlc.runtime.native.shard_processes.MODULE", "tests.model.shards.slow_shard_worker"
+    )
+
+    async def open_engine() -> None:
+        async with _engine(divisible("llama"), 2):
+            pass
+
+    with fail_after(60):
+        async with create_task_group() as tasks:
+            tasks.start_soon(open_engine)
+            while not children():  # noqa: ASYNC110 - a process, which tells nothing.
+                await sleep(0.05)
+            tasks.cancel_scope.cancel()
+
+    gc.collect()
+    assert children() == []
+    assert shard_memory() == before
+
+
 @pytest.mark.parametrize("end", ["killed", "exit"])
 def test_workers_end_with_the_engines_process(divisible: Directory, end: str) -> None:
     module = "tests.model.shards.engine_process"

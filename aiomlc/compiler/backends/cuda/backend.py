@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, final
 from aiomlc.compiler.backends.cuda.toolchain import find_cuda_compiler
 from aiomlc.compiler.backends.tvm.support import TvmKernels
 from aiomlc.devices import DeviceName, TargetAttributes
-from aiomlc.models import AnyConfig, DecoderConfig
 
 if TYPE_CHECKING:
     from aiomlc.compiler.interface import GraphCompiler
@@ -20,11 +19,6 @@ class CudaBackend(TvmKernels):
     """Kernels that TVM schedules for NVIDIA's GPUs, and its own paged KV cache."""
 
     name: DeviceName = "cuda"
-
-    def draft_problem(self, config: AnyConfig) -> str | None:
-        """Return why drafts are not verified; they are, up to the rounding of a batch."""
-        is_recurrent = isinstance(config, DecoderConfig) and config.recurrent
-        return "the states of recurrent layers are not rewound to a draft" if is_recurrent else None
 
     def toolchain(self) -> str:
         """Return the name and version of the CUDA compiler.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, final
 
 from aiomlc.compiler.backends.tvm.support import TvmKernels
 from aiomlc.devices import DeviceName, TargetAttributes
-from aiomlc.models import AnyConfig, DecoderConfig
 
 if TYPE_CHECKING:
     from aiomlc.compiler.interface import GraphCompiler
@@ -19,11 +18,6 @@ class OpenCLBackend(TvmKernels):
     """Kernels that TVM schedules for GPUs, and its own paged KV cache."""
 
     name: DeviceName = "opencl"
-
-    def draft_problem(self, config: AnyConfig) -> str | None:
-        """Return why drafts are not verified; they are, up to the rounding of a batch."""
-        is_recurrent = isinstance(config, DecoderConfig) and config.recurrent
-        return "the states of recurrent layers are not rewound to a draft" if is_recurrent else None
 
     def graph_compiler(self, target: TargetAttributes) -> GraphCompiler:
         """Return the part that imports tvm for a device of these attributes."""

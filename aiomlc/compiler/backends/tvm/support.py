@@ -44,6 +44,11 @@ class TvmKernels:
         for reason in _reasons(config):
             raise self._unsupported(f"{reason} are not supported", "model")
 
+    def draft_problem(self, config: AnyConfig) -> str | None:
+        """Return why drafts are not verified; they are, up to the rounding of a batch."""
+        is_recurrent = isinstance(config, DecoderConfig) and config.recurrent
+        return "the states of recurrent layers are not rewound to a draft" if is_recurrent else None
+
     def kv_cache(
         self, config: DecoderConfig, quantization: Quantization, dtype: KVCacheType
     ) -> KVCache:

@@ -65,14 +65,7 @@ Floats Multiply(int threads, const ChannelMatrix& matrix, const Bytes& packed, c
   return out;
 }
 
-/*! \brief Restores the tier when a test ends. */
-class ChannelTest : public ::testing::Test {
- protected:
-  void TearDown() override { SetIsa(previous_); }
-
- private:
-  Isa previous_ = ActiveIsa();
-};
+using ChannelTest = TierTest;
 
 TEST_F(ChannelTest, HasTheBitsOfTheReferenceOnEveryTierAndInAnyBatch) {
   for (const auto& [rows, cols] : kShapes) {

@@ -169,14 +169,7 @@ TEST_P(GroupedLinearTest, ANonFiniteRowDoesNotAffectOtherRows) {
 INSTANTIATE_TEST_SUITE_P(Formats, GroupedLinearTest, ::testing::ValuesIn(kGroupedFormats),
                          [](const auto& info) { return std::string(info.param); });
 
-/*! \brief Restores the tier when a test ends. */
-class SegmentsTest : public ::testing::Test {
- protected:
-  void TearDown() override { SetIsa(previous_); }
-
- private:
-  Isa previous_ = ActiveIsa();
-};
+using SegmentsTest = TierTest;
 
 TEST_F(SegmentsTest, AreComputedLikeSeparateMatrices) {
   constexpr int64_t kCols = 300, kM = 37;

@@ -19,14 +19,7 @@
 namespace aiomlc {
 namespace {
 
-/*! \brief Restores the tier when a test ends. */
-class LinearTest : public ::testing::Test {
- protected:
-  void TearDown() override { SetIsa(previous_); }
-
- private:
-  Isa previous_ = ActiveIsa();
-};
+using LinearTest = TierTest;
 
 /*! \return The activations after quantization to int8, computed from the definition. */
 std::vector<double> RoundedActivations(const Floats& x, int64_t m, int64_t cols) {

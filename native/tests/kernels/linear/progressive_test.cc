@@ -126,14 +126,7 @@ Floats Multiply(int threads, const Matrix& matrix, const float* x, int64_t m,
   return out;
 }
 
-/*! \brief Restores the tier when a test ends. */
-class ProgressiveTest : public ::testing::Test {
- protected:
-  void TearDown() override { SetIsa(previous_); }
-
- private:
-  Isa previous_ = ActiveIsa();
-};
+using ProgressiveTest = TierTest;
 
 TEST_F(ProgressiveTest, HasTheBitsOfTheReferenceOnEveryTierAndInAnyBatch) {
   for (const auto& [rows, cols] : kShapes) {

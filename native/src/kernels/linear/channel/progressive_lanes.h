@@ -16,45 +16,11 @@
 #include "kernels/linear/channel/channel_kernels.h"
 #include "kernels/linear/channel/channel_step.h"
 #include "kernels/linear/format/progressive_tile.h"
+#include "kernels/simd/registers.h"
 
 namespace aiomlc {
 
 namespace {
-
-// Vectors of the compiler, of the size of a tier's registers; see grouped_lanes.h.
-template <int kBytes>
-struct Registers;
-
-template <>
-struct Registers<16> {
-  using Floats = float __attribute__((vector_size(16)));
-  using Numbers = uint32_t __attribute__((vector_size(16)));
-  using Halves = uint16_t __attribute__((vector_size(16)));
-  using Bytes = uint8_t __attribute__((vector_size(16)));
-};
-
-template <>
-struct Registers<32> {
-  using Floats = float __attribute__((vector_size(32)));
-  using Numbers = uint32_t __attribute__((vector_size(32)));
-  using Halves = uint16_t __attribute__((vector_size(32)));
-  using Bytes = uint8_t __attribute__((vector_size(32)));
-};
-
-template <>
-struct Registers<64> {
-  using Floats = float __attribute__((vector_size(64)));
-  using Numbers = uint32_t __attribute__((vector_size(64)));
-  using Halves = uint16_t __attribute__((vector_size(64)));
-  using Bytes = uint8_t __attribute__((vector_size(64)));
-};
-
-template <typename Vector>
-[[gnu::always_inline]] inline Vector LoadVector(const void* source) {
-  Vector vector;
-  __builtin_memcpy(&vector, source, sizeof(vector));
-  return vector;
-}
 
 // ---- The rotation of inputs ----
 

@@ -32,6 +32,7 @@
 
 #include "kernels/linear/base/linear_lanes.h"
 #include "kernels/linear/format/grouped_tile.h"
+#include "kernels/simd/registers.h"
 
 namespace aiomlc {
 
@@ -55,48 +56,18 @@ struct alignas(64) UnpackedChunk {
 
 // ---- Unpacking ----
 
-// Vectors of the compiler, of the size of a tier's registers: larger ones would be taken apart by
-// way of memory. GCC ignores a vector's size that depends on a template's argument.
-template <int kBytes>
-struct Codes;
-
-template <>
-struct Codes<16> {
-  using Words = uint64_t __attribute__((vector_size(16)));
-  using Values = uint8_t __attribute__((vector_size(16)));
-};
-
-template <>
-struct Codes<32> {
-  using Words = uint64_t __attribute__((vector_size(32)));
-  using Values = uint8_t __attribute__((vector_size(32)));
-};
-
-template <>
-struct Codes<64> {
-  using Words = uint64_t __attribute__((vector_size(64)));
-  using Values = uint8_t __attribute__((vector_size(64)));
-};
-
-template <typename Vector>
-[[gnu::always_inline]] inline Vector LoadCodes(const uint8_t* source) {
-  Vector codes;
-  __builtin_memcpy(&codes, source, sizeof(codes));
-  return codes;
-}
-
 /*! \brief Read a register of each quad from bit planes. \tparam kBits Of a code. */
 template <int kBits, typename Words>
 [[gnu::always_inline]] inline void ReadCodes(const uint8_t* planes, Words (&codes)[kQuads]) {
   constexpr uint64_t kEveryByte = 0x0101010101010101u;
   if constexpr (kBits == 8) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kQuads; ++i) codes[i] = LoadCodes<Words>(planes + i * kQuadBytes);
+    for (int i = 0; i < kQuads; ++i) codes[i] = LoadVector<Words>(planes + i * kQuadBytes);
   }
   if constexpr ((kBits & 4) != 0) {
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j, planes += kQuadBytes) {
-      const auto plane = LoadCodes<Words>(planes);
+      const auto plane = LoadVector<Words>(planes);
       codes[j] = plane & (15 * kEveryByte);
       codes[4 + j] = (plane >> 4) & (15 * kEveryByte);
     }
@@ -104,7 +75,7 @@ template <int kBits, typename Words>
   if constexpr ((kBits & 2) != 0) {
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j, planes += kQuadBytes) {
-      const auto plane = LoadCodes<Words>(planes);
+      const auto plane = LoadVector<Words>(planes);
 #pragma GCC unroll 4
       for (int f = 0; f < 4; ++f) {
         if constexpr ((kBits & 4) != 0) {
@@ -119,7 +90,7 @@ template <int kBits, typename Words>
   }
   if constexpr ((kBits & 1) != 0) {
     constexpr int kShift = (kBits & 4) != 0 ? 4 : 2;
-    const auto plane = LoadCodes<Words>(planes);
+    const auto plane = LoadVector<Words>(planes);
 #pragma GCC unroll 8
     for (int f = 0; f < kQuads; ++f) {
       const Words bit = f < kShift ? plane << (kShift - f) : plane >> (f - kShift);
@@ -135,8 +106,8 @@ template <int kBits, typename Words>
 template <int kBits, int kBytes, int kParts>
 inline void UnpackCodes(const uint8_t* planes, const uint8_t (&zeros)[kParts][kQuadBytes],
                         int8_t (&quads)[kQuads][kQuadBytes]) {
-  using Words = typename Codes<kBytes>::Words;
-  using Values = typename Codes<kBytes>::Values;
+  using Words = typename Registers<kBytes>::Words;
+  using Values = typename Registers<kBytes>::Bytes;
   static_assert(sizeof(Words) == kBytes && sizeof(Values) == kBytes);
 #pragma GCC unroll 1
   for (int at = 0; at < kQuadBytes; at += kBytes) {
@@ -145,7 +116,7 @@ inline void UnpackCodes(const uint8_t* planes, const uint8_t (&zeros)[kParts][kQ
 #pragma GCC unroll 8
     for (int i = 0; i < kQuads; ++i) {
       const Values values = reinterpret_cast<const Values&>(codes[i]) -
-                            LoadCodes<Values>(zeros[i * kParts / kQuads] + at);
+                            LoadVector<Values>(zeros[i * kParts / kQuads] + at);
       __builtin_memcpy(quads[i] + at, &values, sizeof(values));
     }
   }

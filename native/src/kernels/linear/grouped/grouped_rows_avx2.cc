@@ -128,7 +128,7 @@ struct Avx2NibbleRows {
 template <int kBits, int kParts, bool kSubtracts, bool kLooksUp = false>
 struct Avx2FewRows {
   using Lanes = Avx2Lanes;
-  using Words = Codes<32>::Words;
+  using Words = Registers<32>::Words;
   using Reader = ChunkReader<Avx2Registers, kParts>;
   static constexpr int kMaxRows = 4;
 

@@ -81,7 +81,7 @@ class UnsignedCodes {
     const __m512i table = _mm512_broadcast_i32x4(biased);
 #pragma GCC unroll 8
     for (auto& quad : codes_) {
-      quad = reinterpret_cast<Codes<64>::Words>(
+      quad = reinterpret_cast<Registers<64>::Words>(
           _mm512_shuffle_epi8(table, reinterpret_cast<const __m512i&>(quad)));
     }
   }
@@ -92,7 +92,7 @@ class UnsignedCodes {
   }
 
  private:
-  Codes<64>::Words codes_[kQuads];
+  Registers<64>::Words codes_[kQuads];
 };
 
 /*! \brief A chunk of a tile that has one scale, for signed activations. */
