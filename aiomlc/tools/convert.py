@@ -145,7 +145,9 @@ def _check_arguments(
 ) -> MLCFormat:
     check_flag("search", search)
     check_flag("force", force)
-    parse_device(device)
+    if not parse_device(device).startswith("cpu"):
+        problem = f"device must be auto or cpu, which converts weights, got {device!r}"
+        raise BadRequestError(problem, param="device")
 
     mlc_format = format_named(quantization)
     formats = ("auto", "awq" if mlc_format.source_method == "awq" else _HUGGING_FACE)

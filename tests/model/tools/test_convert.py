@@ -252,6 +252,7 @@ async def test_an_infinite_weight_in_fp8_names_its_tensor(
     [
         ({"quantization": "q4f16_ft"}, "q4f16_ft': its packing is that of one generation of GPUs"),
         ({"quantization": "q5"}, "quantization must be one of q0f16, .*, got 'q5'"),
+        ({"device": "cuda"}, "device must be auto or cpu, .*, got 'cuda'"),
         ({"device": "metal"}, "Device is not found on your local environment: metal"),
         ({"source_format": "awq"}, "source_format must be one of auto, .*, got 'awq'"),
         ({"quantization": "q0f16", "search": True}, "search needs a quantization with scales"),
