@@ -79,7 +79,9 @@ async def test_a_converted_directory_answers_like_its_source(
     answers = []
     for path in (source, directory):
         async with open_session(path) as session:
-            answers.append(await session.answers("llava", PROMPTS))
+            found = await session.answers("llava", PROMPTS)
+            # The requests run at once: what one finds of another in the cache depends on timing.
+            answers.append([(answer.tokens, answer.logprobs) for answer in found])
     assert answers[1] == answers[0]
 
 
