@@ -28,6 +28,8 @@ constexpr int64_t kBF16Rows = 8 * kPanelRows;
 // often.
 constexpr int64_t kBF16Chunk = 128;
 constexpr int kPairs = static_cast<int>(kGroupSize) / 2;
+// Of prefetches if there are several rows, whose products take longer than weights take to arrive.
+constexpr int kNearPrefetchDistance = 512;
 
 /*! \brief Some groups, of adjacent tiles and adjacent rows in a panel. */
 struct BF16Step {
@@ -78,11 +80,12 @@ struct BF16Dot {
   [[gnu::always_inline]] static void AddPair(const BF16Tile* weights, int64_t tile_stride,
                                              const BF16Group* x, int pair,
                                              Vector (&dots)[kRows][kTileCount]) {
+    constexpr int kDistance = kRows == 1 ? kPrefetchDistancePerStream : kNearPrefetchDistance;
     typename Operands::Pairs pairs[kTileCount];
 #pragma GCC unroll 4
     for (int t = 0; t < kTileCount; ++t) {
       const uint16_t* of_tile = weights[t * tile_stride].pairs[pair];
-      __builtin_prefetch(reinterpret_cast<const char*>(of_tile) + kPrefetchDistancePerStream);
+      __builtin_prefetch(reinterpret_cast<const char*>(of_tile) + kDistance);
       pairs[t] = Operands::Load(of_tile);
     }
 #pragma GCC unroll 8

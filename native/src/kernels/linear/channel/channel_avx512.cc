@@ -33,7 +33,8 @@ struct Avx512ChannelDot {
 #pragma GCC unroll 3
         for (int t = 0; t < kTileCount; ++t) {
           const int8_t* quad = weights + t * step.tile_bytes;
-          __builtin_prefetch(quad + kDistance);
+          // More rows read the weights from the first-level cache, but for the first of them.
+          if constexpr (kRows < kMaxRows) __builtin_prefetch(quad + kDistance);
           quads[t] = _mm512_loadu_si512(quad);
         }
 #pragma GCC unroll 8

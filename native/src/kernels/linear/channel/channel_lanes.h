@@ -31,8 +31,9 @@ namespace {
 
 // The rows whose sums (48 KiB for three tiles) stay in the caches.
 constexpr int64_t kChannelRows = 16 * kPanelRows;
-// The groups after which the rows change, so that the weights stay in the caches: 4 KiB per tile.
-constexpr int64_t kChannelChunk = 4;
+// The groups after which the rows change, so that the weights of three tiles stay in the first-level
+// cache: 8 KiB per tile.
+constexpr int64_t kChannelChunk = 8;
 // The fours of inputs of a group.
 constexpr int kChannelQuads = static_cast<int>(kChannelGroup) / 4;
 
