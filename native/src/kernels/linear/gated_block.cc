@@ -15,9 +15,9 @@ namespace aiomlc {
 namespace {
 
 // The outputs of gate and up that a task computes at a time fit into the second-level cache.
-constexpr int64_t kGatedBytes = 128 << 10;
+constexpr int64_t kGatedBytes = 384 << 10;
 // The number of tiles computed at a time is a multiple of this, so that no group is divided.
-constexpr int64_t kGatedTiles = 4;
+constexpr int64_t kGatedTiles = 12;
 
 // As many bytes for a matrix without a gate, in the tiles of a block that `RunBlocks` divides.
 constexpr int64_t kActivatedTiles = 12;
