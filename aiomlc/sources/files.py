@@ -15,6 +15,7 @@ from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.model_files import read_json
 from aiomlc.validation.model_formats import describe_names
 
+_HEADS: Final = ("sparse", "colbert")
 _DESCRIPTIONS: Final = frozenset(
     {
         "mlc-chat-config.json",
@@ -34,9 +35,15 @@ _DESCRIPTIONS: Final = frozenset(
         "additional_chat_templates/tool_use.jinja",
         "modules.json",
         "sentence_bert_config.json",
+        "config_sentence_transformers.json",
+        "preprocessor_config.json",
+        "processor_config.json",
+        # The layers of BGE M3 beside its weights.
+        *(f"{name}_linear{suffix}" for name in _HEADS for suffix in (".pt", ".safetensors")),
     }
 )
-_POOLING = re.compile(r"\d+_[A-Za-z]+/config\.json")
+# The modules of sentence-transformers, of which dense layers have weights of their own.
+_MODULE = re.compile(r"\d+_[A-Za-z]+/(config\.json|model\.safetensors)")
 _MLC_INDEXES: Final = ("tensor-cache.json", "ndarray-cache.json")
 _SAFETENSORS: Final = "model.safetensors"
 _SAFETENSORS_INDEX: Final = "model.safetensors.index.json"
@@ -97,7 +104,7 @@ def weights_index(names: Collection[str]) -> str | None:
 
 
 def _is_description(name: str) -> bool:
-    return name in _DESCRIPTIONS or _POOLING.fullmatch(name) is not None
+    return name in _DESCRIPTIONS or _MODULE.fullmatch(name) is not None
 
 
 def gguf_parts(file: str) -> list[str]:

@@ -22,6 +22,21 @@ def test_only_the_files_that_are_needed_are_downloaded(hub: FakeHub, download: D
     assert not [path for path in hub.paths() if path.endswith(("README.md", *others))]
 
 
+def test_all_that_an_embedder_or_a_model_that_reads_images_has_is_downloaded(
+    hub: FakeHub, download: Download
+) -> None:
+    names = [
+        *("modules.json", "config_sentence_transformers.json", "1_Pooling/config.json"),
+        *("2_Dense/config.json", "2_Dense/model.safetensors", "sparse_linear.pt"),
+        *("colbert_linear.pt", "preprocessor_config.json", "processor_config.json"),
+    ]
+    hub.add(NAME, {**FILES, **dict.fromkeys(names, b"x")})
+
+    directory = download.run()
+    files = {path.relative_to(directory) for path in directory.rglob("*") if path.is_file()}
+    assert files == {Path(name) for name in (*needed(), *names)}
+
+
 def test_of_shards_those_of_the_index_are_downloaded(hub: FakeHub, download: Download) -> None:
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     shards = {"model-1.safetensors": b"1", "model-2.safetensors": b"2", "other.safetensors": b"3"}
