@@ -57,17 +57,69 @@ PackedAttentionShape ShapeOf(const TensorArguments& args, const TensorView& qkv,
   return shape;
 }
 
-void CallAttention(TensorView qkv, TensorView lengths, ffi::Shape heads, double scale,
-                   double soft_cap, TensorView out) {
-  const TensorArguments args("aiomlc.cpu.packed_attention");
-  const PackedAttentionShape shape = ShapeOf(args, qkv, heads, scale, soft_cap);
+/*! \brief Compute attention of rows with queries, keys and values side by side. */
+void AttendFused(const TensorArguments& args, const TensorView& qkv,
+                 std::span<const int32_t> lengths, const PackedAttentionShape& shape,
+                 const TensorView& out) {
   const int64_t queries = shape.heads.num_query_heads * shape.heads.head_dim;
   const int64_t keys = shape.heads.num_kv_heads * shape.heads.head_dim;
   args.RequireShape(out, "out", {qkv.size(0), queries});
   const float* data = args.Data<float>(qkv, "qkv");
   const PackedInputs inputs{data, data + queries, data + queries + keys, qkv.size(1), qkv.size(1)};
-  AttendPacked(ThreadPool::Current(), shape, LengthsOf(args, lengths, qkv.size(0)), inputs,
-               args.Data<float>(out, "out"));
+  AttendPacked(ThreadPool::Current(), shape, lengths, inputs, args.Data<float>(out, "out"));
+}
+
+void CallAttention(TensorView qkv, TensorView lengths, ffi::Shape heads, double scale,
+                   double soft_cap, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.packed_attention");
+  const PackedAttentionShape shape = ShapeOf(args, qkv, heads, scale, soft_cap);
+  AttendFused(args, qkv, LengthsOf(args, lengths, qkv.size(0)), shape, out);
+}
+
+/*! \brief The settings of attention with biases, which sees whole sequences. */
+PackedAttentionShape BiasedShapeOf(const TensorArguments& args, const TensorView& qkv,
+                                   const ffi::Shape& heads, double scale, double soft_cap) {
+  const PackedAttentionShape shape = ShapeOf(args, qkv, heads, scale, soft_cap);
+  args.Require(shape.window == 0 && !shape.is_causal,
+               "attention with biases must have no window and not be causal");
+  return shape;
+}
+
+int64_t LongestOf(std::span<const int32_t> lengths) {
+  return lengths.empty() ? 1 : *std::max_element(lengths.begin(), lengths.end());
+}
+
+/*!
+ * \param biases float32[2 * distances - 1, query heads], by the position of the key less that of
+ * the query, from 1 - distances on.
+ */
+void CallBiasedAttention(TensorView qkv, TensorView lengths, TensorView biases, ffi::Shape heads,
+                         double scale, double soft_cap, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.packed_biased_attention");
+  PackedAttentionShape shape = BiasedShapeOf(args, qkv, heads, scale, soft_cap);
+  const std::span<const int32_t> sizes = LengthsOf(args, lengths, qkv.size(0));
+  args.RequireShape(biases, "biases", {kAny, heads[0]});
+  const int64_t distances = (biases.size(0) + 1) / 2;
+  const int64_t longest = LongestOf(sizes);
+  args.Require(biases.size(0) % 2 == 1 && longest <= distances, "biases must have at least ",
+               2 * longest - 1, " rows, an odd number, got ", biases.size(0));
+  const auto relative =
+      RelativeBiases::FromTable(args.Data<float>(biases, "biases"), distances, heads[0], longest);
+  shape.biases = &relative;
+  AttendFused(args, qkv, sizes, shape, out);
+}
+
+/*! \param slopes float32[query heads]. */
+void CallAlibiAttention(TensorView qkv, TensorView lengths, TensorView slopes, ffi::Shape heads,
+                        double scale, double soft_cap, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.packed_alibi_attention");
+  PackedAttentionShape shape = BiasedShapeOf(args, qkv, heads, scale, soft_cap);
+  const std::span<const int32_t> sizes = LengthsOf(args, lengths, qkv.size(0));
+  args.RequireShape(slopes, "slopes", {heads[0]});
+  const std::span<const float> factors(args.Data<float>(slopes, "slopes"), heads[0]);
+  const auto relative = RelativeBiases::Alibi(factors, LongestOf(sizes));
+  shape.biases = &relative;
+  AttendFused(args, qkv, sizes, shape, out);
 }
 
 /*! \brief The axis of the position that each frequency multiplies. */
@@ -139,6 +191,16 @@ void CallAxialAttention(TensorView qkv, TensorView lengths, TensorView positions
                         TensorView out) {
   AttendRotated(TensorArguments("aiomlc.cpu.packed_axial_attention"), qkv, lengths, positions, rope,
                 &axes, heads, scale, soft_cap, out);
+}
+
+/*! \brief Compute out = max(x, 0), of the few rows of a classifier's head. */
+void CallRelu(TensorView x, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.relu");
+  args.RequireShape(x, "x", {kAny, kAny});
+  args.RequireShape(out, "out", {x.size(0), x.size(1)});
+  const float* source = args.Data<float>(x, "x");
+  std::transform(source, source + x.size(0) * x.size(1), args.Data<float>(out, "out"),
+                 [](float value) { return std::max(value, 0.0f); });
 }
 
 /*! \return int32[rows, count], indices of rows of `x`. */
@@ -262,6 +324,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.packed_attention", CallAttention)
       .def("aiomlc.cpu.packed_rotary_attention", CallRotaryAttention)
       .def("aiomlc.cpu.packed_axial_attention", CallAxialAttention)
+      .def("aiomlc.cpu.packed_biased_attention", CallBiasedAttention)
+      .def("aiomlc.cpu.packed_alibi_attention", CallAlibiAttention)
+      .def("aiomlc.cpu.relu", CallRelu)
       .def("aiomlc.cpu.merge_rows", CallMergeRows)
       .def("aiomlc.cpu.pool_rows", CallPoolRows)
       .def("aiomlc.cpu.standardize", CallStandardize)

@@ -127,6 +127,7 @@ class TilePlan {
     tile.window = shape_.window.size;
     tile.sinks = shape_.window.sinks;
     tile.soft_cap = shape_.soft_cap;
+    tile.biases = nullptr;
     tile.sink_scores = shape_.sink_scores == nullptr ? nullptr : shape_.sink_scores + head;
     tasks_.Add(tile);
   }

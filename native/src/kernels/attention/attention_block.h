@@ -270,6 +270,7 @@ class BlockAttention {
     ForVectors(begin, end,
                [&](auto size, int first) { Score<decltype(size)::value>(first, seen); });
     if (tile_.soft_cap > 0.0f) CapScores(begin, end, seen);
+    if (tile_.biases != nullptr) AddBiases(page, begin, end, seen);
     for (int first = begin; first < end; first += kLanes) Softmax(page, seen, first);
     const int before = NumBefore(page, seen - 1);
     ForVectors(begin, end, [&](auto size, int first) {
@@ -329,6 +330,18 @@ class BlockAttention {
       float* scores = scratch_.probs + slot * kStride;
       for (int first = begin; first < end; first += kLanes) {
         Lanes::Store(scores + first, SoftCap<Lanes>(Lanes::Load(scores + first), tile_.soft_cap));
+      }
+    }
+  }
+
+  /*! \brief Add the biases to the scores of queries [begin, end) and the first `seen` slots. */
+  void AddBiases(int64_t page, int begin, int end, int seen) {
+    for (int slot = 0; slot < seen; ++slot) {
+      float* scores = scratch_.probs + slot * kStride;
+      const float* biases = tile_.biases - (page * kTilePageSize + slot);
+      for (int first = begin; first < end; first += kLanes) {
+        Lanes::Store(scores + first,
+                     Lanes::Add(Lanes::Load(scores + first), Lanes::Load(biases + first)));
       }
     }
   }

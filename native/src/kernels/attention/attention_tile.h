@@ -87,6 +87,9 @@ class TileAttention {
         }
       });
       if (tile_.soft_cap > 0.0f) CapScores(first, num_pages);
+      if (tile_.biases != nullptr) {
+        for (int i = 0; i < num_pages; ++i) AddBiases(first, visits_.page(visit + i), i);
+      }
       for (int i = 0; i < num_pages; ++i) VisitPage(visits_.page(visit + i), i);
     }
   }
@@ -269,6 +272,15 @@ class TileAttention {
         float* scores = scratch_.probs + page * kPageProbs + query * kTilePageSize;
         Lanes::Store(scores, SoftCap<Lanes>(Lanes::Load(scores), tile_.soft_cap));
       }
+    }
+  }
+
+  /*! \brief Add the biases to the scores of the queries from `first` on with one page. */
+  void AddBiases(int first, int64_t page, int which) {
+    for (int query = first; query < num_queries(); ++query) {
+      float* scores = scratch_.probs + which * kPageProbs + query * kTilePageSize;
+      const float* biases = tile_.biases + (query - page * kTilePageSize);
+      for (int slot = 0; slot < kTilePageSize; ++slot) scores[slot] += biases[-slot];
     }
   }
 

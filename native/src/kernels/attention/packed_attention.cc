@@ -209,6 +209,7 @@ class WholeSequences {
       const int64_t head = kv_head * group_ + index % group_;
       const int64_t first = index / group_ * kMaxTileQueries;
       const int64_t row = sequence.begin + first;
+      tile.biases = shape_.biases == nullptr ? nullptr : shape_.biases->head(head) + first;
       tile.num_heads =
           static_cast<int>(std::min<int64_t>(kMaxTileQueries, sequence.length - first));
       tile.queries = inputs_.queries + row * inputs_.query_stride + head * size_;

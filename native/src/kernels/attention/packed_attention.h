@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/attention/relative_biases.h"
 #include "kernels/elementwise/elementwise.h"
 #include "platform/thread_pool.h"
 
@@ -20,6 +21,8 @@ struct PackedAttentionShape {
   int64_t window = 0;      //!< Rows on each side of a row that it sees besides itself; 0: all.
   bool is_causal = false;  //!< Whether a row sees no row after itself.
   float soft_cap = 0.0f;   //!< Scaled scores become cap * tanh(score / cap); 0: no cap.
+  //! Of the query heads, added to the scores; null: none. Only if a row sees its whole sequence.
+  const RelativeBiases* biases = nullptr;
 };
 
 /*! \brief Queries, keys and values of rows that may be parts of wider ones. */

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct Problem {
   PackedAttentionShape shape;
   std::vector<int32_t> lengths;
   std::vector<float> qkv;
+  std::vector<float> table, slopes;
+  std::optional<RelativeBiases> biases;
 
   Problem(PackedAttentionShape attention, std::vector<int32_t> sizes, int seed)
       : shape(attention), lengths(std::move(sizes)) {
@@ -36,6 +39,31 @@ struct Problem {
     AttendPacked(pool, shape, lengths, {qkv.data(), keys, values, RowSize(), RowSize()},
                  output.data());
     return output;
+  }
+
+  /*! \brief Add biases from a table, [2 * num_distances - 1, heads]. */
+  void UseTable(int64_t num_distances) {
+    const int64_t heads = shape.heads.num_query_heads;
+    table = RandomFloats((2 * num_distances - 1) * heads, 7);
+    biases = RelativeBiases::FromTable(table.data(), num_distances, heads, Longest());
+    shape.biases = &*biases;
+  }
+
+  void UseSlopes(std::vector<float> values) {
+    slopes = std::move(values);
+    biases = RelativeBiases::Alibi(slopes, Longest());
+    shape.biases = &*biases;
+  }
+
+  int64_t Longest() const { return *std::max_element(lengths.begin(), lengths.end()); }
+
+  /*! \param distance The position of the key less that of the query. */
+  double BiasOf(int64_t head, int64_t distance) const {
+    if (!slopes.empty()) return -double{slopes[head]} * static_cast<double>(std::abs(distance));
+    if (table.empty()) return 0.0;
+    const int64_t heads = shape.heads.num_query_heads;
+    const auto rows = static_cast<int64_t>(table.size()) / heads;
+    return table[(distance + rows / 2) * heads + head];
   }
 
   bool Sees(int64_t row, int64_t other) const {
@@ -57,6 +85,7 @@ struct Problem {
       for (int64_t c = 0; c < size; ++c) score += at(row, head, c) * at(i, queries + key_head, c);
       score *= shape.scale;
       if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
+      score += BiasOf(head, i - row);
       weights[i] = Sees(row, i) ? std::exp(score) : 0.0;
     }
     const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -127,6 +156,37 @@ TEST_P(PackedAttentionOnTier, ScoresAreCapped) {
   ExpectExact(problem, problem.Attend(pool_));
 }
 
+TEST_P(PackedAttentionOnTier, BiasesDependOnTheDistanceAndItsSign) {
+  for (const HeadLayout& heads : {kHeads, kGroupedHeads}) {
+    for (const int64_t num_distances : {70, 90}) {
+      Problem problem({heads, kScale}, kLengths, 8);
+      problem.UseTable(num_distances);
+      ExpectExact(problem, problem.Attend(pool_));
+    }
+  }
+}
+
+TEST_P(PackedAttentionOnTier, SlopesLowerTheScoresOfDistantRows) {
+  Problem problem({kHeads, kScale}, kLengths, 9);
+  problem.UseSlopes({0.5f, 0.25f, 0.0625f});
+  ExpectExact(problem, problem.Attend(pool_));
+}
+
+TEST_P(PackedAttentionOnTier, OtherSequencesDoNotChangeTheBitsWithBiases) {
+  Problem together({kHeads, kScale}, {37, 19, 3}, 10);
+  together.UseTable(40);
+  Problem alone({kHeads, kScale}, {19}, 10);
+  const auto begin = together.qkv.begin() + 37 * together.RowSize();
+  alone.qkv.assign(begin, begin + 19 * alone.RowSize());
+  alone.UseTable(40);
+
+  const std::vector<float> expected = alone.Attend(pool_);
+  const std::vector<float> output = together.Attend(pool_);
+
+  EXPECT_TRUE(
+      std::equal(expected.begin(), expected.end(), output.begin() + 37 * together.OutputSize()));
+}
+
 TEST_P(PackedAttentionOnTier, OtherSequencesDoNotChangeTheBits) {
   for (const int64_t window : {0, 6}) {
     const Problem together({kHeads, kScale, window}, {37, 19, 3}, 2);
@@ -145,15 +205,19 @@ TEST_P(PackedAttentionOnTier, OtherSequencesDoNotChangeTheBits) {
 INSTANTIATE_TEST_SUITE_P(Tiers, PackedAttentionOnTier, ::testing::ValuesIn(SupportedTiers()));
 
 TEST(PackedAttention, EveryTierComputesTheSameBits) {
-  const Problem problem({kGroupedHeads, kScale, 5}, {41, 9}, 3);
+  const Problem windowed({kGroupedHeads, kScale, 5}, {41, 9}, 3);
+  Problem biased({kGroupedHeads, kScale}, {41, 9}, 3);
+  biased.UseTable(41);
   ThreadPool pool(2);
-  std::vector<std::vector<float>> outputs;
-  for (const Isa isa : SupportedTiers()) {
-    const TierScope tier(isa);
-    outputs.push_back(problem.Attend(pool));
-  }
+  for (const Problem* problem : {&windowed, static_cast<const Problem*>(&biased)}) {
+    std::vector<std::vector<float>> outputs;
+    for (const Isa isa : SupportedTiers()) {
+      const TierScope tier(isa);
+      outputs.push_back(problem->Attend(pool));
+    }
 
-  for (const std::vector<float>& output : outputs) EXPECT_EQ(output, outputs.front());
+    for (const std::vector<float>& output : outputs) EXPECT_EQ(output, outputs.front());
+  }
 }
 
 }  // namespace
