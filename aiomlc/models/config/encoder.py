@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 __all__ = (
+    "Alibi",
     "BlockEncoderConfig",
     "ClassifierConfig",
     "EncoderConfig",
     "EncoderNames",
     "EncoderPooling",
+    "PositionBuckets",
 )
 
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ class ClassifierConfig:
     pooling: EncoderPooling = "first"
     dense: str = ""  #: The matrix between encoder and output; empty if there is none.
     dense_bias: bool = True
-    activation: Literal["tanh", "gelu"] = "tanh"  #: Of the outputs of `dense`.
+    activation: Literal["tanh", "gelu", "relu"] = "tanh"  #: Of the outputs of `dense`.
     norm: str = ""  #: The LayerNorm without bias after the activation; empty if there is none.
     output: str  #: The matrix whose outputs are the labels' logits.
     output_bias: bool = True
@@ -53,13 +55,47 @@ class EncoderNames:
     up: tuple[str, ...] = ("intermediate.dense",)  #: The gate, if there is one, is the first.
     down: str = "output.dense"
     output_norm: str = "output.LayerNorm"
+    query_norm: str = ""
+    key_norm: str = ""
+    residual_norm: str = ""
+    position_bias: str = "encoder.relative_attention_bias"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionBuckets:
+    """Learned biases of attention scores, which all layers share: a number per head and bucket.
+
+    Half of the buckets are for keys before the query. Of a half, the first half of buckets are for
+    one distance each, the others for ranges that grow by a factor up to `max_distance` (T5, MPNet).
+    """
+
+    num_buckets: int
+    max_distance: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alibi:
+    """Biases of attention scores that grow with the distance (https://arxiv.org/abs/2108.12409)."""
+
+    slopes: tuple[float, ...]  #: Of the heads.
+
+    @staticmethod
+    def of_heads(num_heads: int) -> Alibi:
+        """Return the slopes of the paper: a geometric series for a power of 2 of heads.
+
+        Further heads have every second slope of twice as many.
+        """
+        power = 1 << (num_heads.bit_length() - 1)
+        slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
+        others = [2.0 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]
+        return Alibi(slopes=(*slopes, *others[: num_heads - power]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig:
     """The sizes that determine the graph of an encoder with norms after its layers, as BERT's.
 
-    The positions of tokens are rows of a table, or rotate queries and keys.
+    The positions of tokens are rows of a table, rotate queries and keys, or bias attention scores.
     """
 
     kind: Literal["encoder"] = "encoder"
@@ -69,11 +105,13 @@ class EncoderConfig:
     intermediate_size: int
     num_hidden_layers: int
     num_attention_heads: int
-    num_positions: int  #: Rows of the table of positions; with RoPE, tokens of an input.
+    num_positions: int  #: Rows of the table of positions; without one, tokens of an input.
     position_offset: int = 0  #: The row of an input's first token.
     num_token_types: int  #: 0 if there is no table of types.
     layer_norm_eps: float
-    rope: RopeConfig | None = None  #: None for a table of positions.
+    rope: RopeConfig | None = None
+    #: Numbers added to attention scores, beside a table of positions or in place of one.
+    position_bias: PositionBuckets | Alibi | None = None
     gate: Literal["silu", "gelu"] | None = None  #: The activation of a gate; None for plain GELU.
     #: Whether the fused matrix of a gate has what it multiplies first.
     has_gate_last: bool = False
@@ -81,6 +119,9 @@ class EncoderConfig:
     output_bias: bool = True  #: Of attention.
     up_bias: bool = True
     down_bias: bool = True
+    #: Whether queries and keys are normalized, over all heads, and the sum of the outputs of
+    #: attention and its inputs once more.
+    has_more_norms: bool = False
     names: EncoderNames = EncoderNames()
     #: The prefix of the names of the encoder's tensors in a Hugging Face directory.
     hf_prefix: str = ""
@@ -90,6 +131,11 @@ class EncoderConfig:
     def max_tokens(self) -> int:
         """The maximum number of tokens of one input."""
         return self.num_positions - self.position_offset
+
+    @property
+    def has_position_table(self) -> bool:
+        """Whether positions are rows of a table."""
+        return self.rope is None and not isinstance(self.position_bias, Alibi)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,17 @@
-"""BERT and RoBERTa: bidirectional encoders with a table of positions."""
+"""BERT, ELECTRA and RoBERTa: bidirectional encoders with a table of positions."""
 
 from __future__ import annotations
 
-__all__ = ("check_heads", "parse", "parse_roberta", "parse_xlm_roberta")
+__all__ = (
+    "check_heads",
+    "parse",
+    "parse_camembert",
+    "parse_electra",
+    "parse_roberta",
+    "parse_xlm_roberta",
+)
+
+from dataclasses import replace
 
 from aiomlc.models.config.encoder import ClassifierConfig, EncoderConfig
 from aiomlc.models.config.fields import Fields, refuse_quantized
@@ -34,6 +43,33 @@ def parse_xlm_roberta(fields: Fields) -> EncoderConfig:
         ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
     """
     return _parse_roberta(fields, "xlm-roberta")
+
+
+def parse_camembert(fields: Fields) -> EncoderConfig:
+    """Read a config of model type `camembert`, a RoBERTa.
+
+    Raises:
+        ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
+    """
+    return _parse_roberta(fields, "camembert")
+
+
+def parse_electra(fields: Fields) -> EncoderConfig:
+    """Read a config of model type `electra`, the encoder of a discriminator.
+
+    Raises:
+        ModelLoadError: If a field is missing, has the wrong type or a value that is not supported,
+            or if embeddings have another size than hidden states, as in the small models.
+    """
+    config = _parse(fields, "electra", "electra.", ("classifier.dense", "classifier.out_proj"))
+    name = "embedding_size"
+    if (size := fields.integer(name, 128)) != config.hidden_size:
+        raise fields.error(name, f"must be the hidden_size ({config.hidden_size}), got {size}")
+
+    if config.classifier is None:
+        return config
+
+    return replace(config, classifier=replace(config.classifier, activation="gelu"))
 
 
 def _parse_roberta(fields: Fields, model_type: str) -> EncoderConfig:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.encoder import EncoderConfig, EncoderNames
+from aiomlc.models.config.encoder import ClassifierConfig, EncoderConfig, EncoderNames
 from aiomlc.models.config.fields import Fields, refuse_quantized
 from aiomlc.models.families.bert import check_heads
-from aiomlc.models.families.sequence_classifier import is_classifier
+from aiomlc.models.families.sequence_classifier import is_classifier, num_labels
 
 _EPS = 1e-12
 _NAMES = EncoderNames(
@@ -30,10 +30,14 @@ def parse(fields: Fields) -> EncoderConfig:
     fields.choice("activation", ("gelu",), "gelu")
     fields.require_false("sinusoidal_pos_embds")
     refuse_quantized(fields)
+    classifier = None
     if is_classifier(fields):
-        problem = "is a sequence classifier, which the family distilbert does not support"
-        raise fields.error("architectures", problem)
-
+        classifier = ClassifierConfig(
+            num_labels=num_labels(fields),
+            dense="pre_classifier",
+            activation="relu",
+            output="classifier",
+        )
     hidden, heads = check_heads(fields, "dim", "n_heads")
     return EncoderConfig(
         model_type="distilbert",
@@ -47,4 +51,5 @@ def parse(fields: Fields) -> EncoderConfig:
         layer_norm_eps=_EPS,
         names=_NAMES,
         hf_prefix="distilbert.",
+        classifier=classifier,
     )

@@ -9,7 +9,7 @@ from tvm.relax.frontend import nn
 from aiomlc.models.config.encoder import ClassifierConfig, EncoderPooling
 from aiomlc.models.graph.layers import Gelu, LayerNorm, Linear, SoftCap
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.packed import MeanRows, PickRows
+from aiomlc.models.graph.packed import MeanRows, PickRows, Relu
 
 
 class ClassifierHead(Module):
@@ -22,8 +22,7 @@ class ClassifierHead(Module):
         self.norm: LayerNorm | None = None
         if config.dense:
             self.dense = _build_linear(hidden, hidden, bias=config.dense_bias)
-        # Softcapping with a cap of 1 is the hyperbolic tangent.
-        self.activation: Gelu | SoftCap = Gelu() if config.activation == "gelu" else SoftCap(1.0)
+        self.activation: Gelu | Relu | SoftCap = _build_activation(config)
         if config.norm:
             self.norm = LayerNorm(hidden, eps, bias=False)
         self.output: Linear = _build_linear(hidden, config.num_labels, bias=config.output_bias)
@@ -40,6 +39,16 @@ class ClassifierHead(Module):
 
 def _build_linear(inputs: int, outputs: int, *, bias: bool) -> Linear:
     return Linear(inputs, outputs, bias=bias, out_dtype="float32", keep_float32=True)
+
+
+def _build_activation(config: ClassifierConfig) -> Gelu | Relu | SoftCap:
+    match config.activation:
+        case "gelu":
+            return Gelu()
+        case "relu":
+            return Relu()
+        case "tanh":
+            return SoftCap(1.0)  # Softcapping with a cap of 1 is the hyperbolic tangent.
 
 
 def _build_pooling(pooling: EncoderPooling) -> MeanRows | PickRows:

@@ -10,7 +10,7 @@ __all__ = ("Encoder",)
 
 from tvm.relax.frontend import nn
 
-from aiomlc.models.config.encoder import EncoderConfig
+from aiomlc.models.config.encoder import Alibi, EncoderConfig, PositionBuckets
 from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.graph.classifier import ClassifierHead
 from aiomlc.models.graph.columns import ConcatColumns, SliceColumns
@@ -24,7 +24,13 @@ from aiomlc.models.graph.layers import (
     SiluMul,
 )
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.packed import PackedAttention, PackedTokens
+from aiomlc.models.graph.packed import (
+    AlibiAttention,
+    BiasedAttention,
+    PackedAttention,
+    PackedTokens,
+)
+from aiomlc.models.graph.position_bias import BucketBias
 
 
 class Encoder(Module):
@@ -62,7 +68,7 @@ class _Embeddings(Module):
         hidden = config.hidden_size
         self.word_embeddings: Embedding = Embedding(config.vocab_size, hidden)
         self.position_embeddings: Embedding | None = None
-        if config.rope is None:
+        if config.has_position_table:
             self.position_embeddings = Embedding(config.num_positions, hidden)
         self.token_type_embeddings: Embedding | None = None
         if config.num_token_types:
@@ -85,8 +91,15 @@ class _Layers(Module):
         super().__init__()
         layers = range(config.num_hidden_layers)
         self.layer: nn.ModuleList = nn.ModuleList([_Block(config) for _ in layers])
+        self.relative_attention_bias: BucketBias | None = None
+        if isinstance(config.position_bias, PositionBuckets):
+            self.relative_attention_bias = BucketBias(
+                config.position_bias, config.num_attention_heads, config.max_tokens
+            )
 
     def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        if self.relative_attention_bias is not None:
+            tokens = tokens._replace(biases=self.relative_attention_bias())
         for layer in self.layer:
             x = layer(x, tokens)
         return x
@@ -109,9 +122,13 @@ class _Attention(Module):
         super().__init__()
         self.self = _SelfAttention(config)
         self.output = _Output(config.hidden_size, config, bias=config.output_bias)
+        self.LayerNorm: LayerNorm | None = None
+        if config.has_more_norms:
+            self.LayerNorm = LayerNorm(config.hidden_size, config.layer_norm_eps)
 
     def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
-        return self.output.add(self.output.dense(self.self(x, tokens)), x)
+        mixed = self.output.add(self.output.dense(self.self(x, tokens)), x)
+        return mixed if self.LayerNorm is None else self.LayerNorm.add(mixed, x)[0]
 
 
 class _SelfAttention(Module):
@@ -120,6 +137,9 @@ class _SelfAttention(Module):
         hidden, heads = config.hidden_size, config.num_attention_heads
         head_dim = hidden // heads
         self.qkv = Linear(hidden, 3 * hidden, bias=config.qkv_bias, out_dtype="float32")
+        self.norms: _QKNorms | None = None
+        if config.has_more_norms:
+            self.norms = _QKNorms(hidden, config.layer_norm_eps)
         plan = AttentionConfig(
             num_heads=heads,
             num_kv_heads=heads,
@@ -127,10 +147,41 @@ class _SelfAttention(Module):
             scale=head_dim**-0.5,
             rope=config.rope,
         )
-        self.attend = PackedAttention(plan, is_causal=False)
+        self.attend = _build_attention(config, plan)
 
     def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
-        return self.attend(self.qkv(x), tokens)
+        qkv = self.qkv(x)
+        return self.attend(qkv if self.norms is None else self.norms(qkv), tokens)
+
+
+class _QKNorms(Module):
+    """Norms of the queries and keys of `[n, 3 * hidden]`, each over all heads."""
+
+    def __init__(self, hidden: int, eps: float) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.query = LayerNorm(hidden, eps)
+        self.key = LayerNorm(hidden, eps)
+        self.slice = SliceColumns()
+        self.concat = ConcatColumns()
+
+    def forward(self, qkv: nn.Tensor) -> nn.Tensor:
+        size = self.hidden
+        query = self.query(self.slice(qkv, 0, size))
+        key = self.key(self.slice(qkv, size, size))
+        return self.concat(self.concat(query, key, 0, size), qkv, 2 * size, size)
+
+
+def _build_attention(
+    config: EncoderConfig, plan: AttentionConfig
+) -> PackedAttention | BiasedAttention | AlibiAttention:
+    match config.position_bias:
+        case None:
+            return PackedAttention(plan, is_causal=False)
+        case PositionBuckets():
+            return BiasedAttention(plan)
+        case Alibi(slopes=slopes):
+            return AlibiAttention(plan, slopes)
 
 
 class _Intermediate(Module):

@@ -78,10 +78,14 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """One row per token id; `project` is the tied output head."""
+    """One row per token id; `project` is the tied output head.
 
-    def __init__(self, vocab_size: int, hidden_size: int) -> None:
+    With `keep_float32`, the weights are float32 in every quantization.
+    """
+
+    def __init__(self, vocab_size: int, hidden_size: int, *, keep_float32: bool = False) -> None:
         super().__init__()
+        self.keep_float32: bool = keep_float32
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.weight: nn.Parameter = nn.Parameter((vocab_size, hidden_size), "float32")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 __all__ = (
+    "AlibiAttention",
+    "BiasedAttention",
     "MeanRows",
     "MergeRows",
     "PackedAttention",
     "PackedTokens",
     "PickRows",
     "PoolRows",
+    "Relu",
     "Standardize",
     "UnitNorm",
     "WeighRows",
@@ -27,6 +30,9 @@ class PackedTokens(NamedTuple):
 
     positions: nn.Tensor  #: Position of each token in its input, int32 `[n]`.
     lengths: nn.Tensor  #: Tokens of each input, int32 `[b]`.
+    #: Numbers added to attention scores, float32 `[2 * distances - 1, heads]`: by the position of
+    #: the key less that of the query, from `1 - distances` on.
+    biases: nn.Tensor | None = None
 
 
 class PackedAttention(Module):
@@ -46,6 +52,38 @@ class PackedAttention(Module):
         self, qkv: nn.Tensor, tokens: PackedTokens, sink_scores: nn.Tensor | None = None
     ) -> nn.Tensor:
         """Return `[n, heads * d]` for fused qkv `[n, (heads + 2 * kv_heads) * d]`."""
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class BiasedAttention(Module):
+    """Attention of each token to all of its input, with the biases of the tokens."""
+
+    def __init__(self, plan: AttentionConfig) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def forward(self, qkv: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        """Return `[n, heads * d]` for fused qkv `[n, (heads + 2 * kv_heads) * d]`."""
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class AlibiAttention(Module):
+    """Attention of each token to all of its input, with scores that fall with the distance."""
+
+    def __init__(self, plan: AttentionConfig, slopes: tuple[float, ...]) -> None:
+        super().__init__()
+        self.plan = plan
+        self.slopes = slopes
+
+    def forward(self, qkv: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        """Return `[n, heads * d]` for fused qkv `[n, (heads + 2 * kv_heads) * d]`."""
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class Relu(Module):
+    """`max(x, 0)`, of the few rows of a classifier's head."""
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
         raise NotImplementedError("encoders are not supported on this target")
 
 

@@ -9,7 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from aiomlc.models.config.encoder import BlockEncoderConfig, ClassifierConfig, EncoderConfig
+from aiomlc.models.config.encoder import (
+    BlockEncoderConfig,
+    ClassifierConfig,
+    EncoderConfig,
+    PositionBuckets,
+)
 from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
 
@@ -67,13 +72,17 @@ def _head_linear(
 def _parameters(config: EncoderConfig) -> Iterator[Parameter]:
     hidden, names = config.hidden_size, config.names
     yield _matrix("embeddings.word_embeddings", (config.vocab_size, hidden), names.words)
-    if config.rope is None:
+    if config.has_position_table:
         shape = (config.num_positions, hidden)
         yield _matrix("embeddings.position_embeddings", shape, names.positions)
     if config.num_token_types:
         shape = (config.num_token_types, hidden)
         yield _matrix("embeddings.token_type_embeddings", shape, names.token_types)
     yield from _norm("embeddings.LayerNorm", hidden, names.norm)
+    if isinstance(config.position_bias, PositionBuckets):
+        shape = (config.position_bias.num_buckets, config.num_attention_heads)
+        table = _matrix("encoder.relative_attention_bias.table", shape, names.position_bias)
+        yield replace(table, keep_float32=True)
     for layer in range(config.num_hidden_layers):
         yield from _layer(config, f"encoder.layer.{layer}", names.layer.format(layer))
 
@@ -92,6 +101,10 @@ def _layer(config: EncoderConfig, prefix: str, source: str) -> Iterator[Paramete
     yield from linear("attention.self.qkv", (3 * hidden, hidden), *names.qkv, bias=config.qkv_bias)
     yield from linear("attention.output.dense", square, output, bias=config.output_bias)
     yield from norm("attention.output.LayerNorm", names.attention_norm)
+    if config.has_more_norms:
+        yield from norm("attention.self.norms.query", names.query_norm)
+        yield from norm("attention.self.norms.key", names.key_norm)
+        yield from norm("attention.LayerNorm", names.residual_norm)
     yield from linear("intermediate.dense", (up, hidden), *names.up, bias=config.up_bias)
     yield from linear("output.dense", (hidden, inner), names.down, bias=config.down_bias)
     yield from norm("output.LayerNorm", names.output_norm)

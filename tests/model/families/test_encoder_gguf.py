@@ -15,6 +15,7 @@ from aiomlc import AsyncMLCEngine
 from aiomlc.errors import ModelLoadError
 from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.text_files import read_tokenizer_json
+from aiomlc.models import read_description
 from tests.model.tiny_encoder import wordpiece_tokenizer
 from tests.model.tiny_encoders import CONFIGS, encoder_weights, write_encoder
 
@@ -47,6 +48,16 @@ _NOMIC_TENSORS = {
     "mlp.fc2": "ffn_down",
     "norm2": "layer_output_norm",
 }
+_JINA_TENSORS = _BERT_TENSORS | {
+    "mlp.gated_layers": "ffn_up",
+    "mlp.wo": "ffn_down",
+    "mlp.layernorm": "layer_output_norm",
+}
+#: The architecture and the names of tensors, by tiny encoder.
+_FORMATS = {
+    "nomic_bert": ("nomic-bert", _NOMIC_TENSORS),
+    "jina_bert": ("jina-bert-v2", _JINA_TENSORS),
+}
 _TEXTS = ["the cat sleeps", "Cats NAP, a lot", "é x"]
 
 
@@ -75,8 +86,8 @@ def write_encoder_gguf(
 ) -> Path:
     """Write a tiny encoder with the keys and tensors of llama.cpp's converter."""
     config = CONFIGS[name]
-    is_nomic = config["model_type"] == "nomic_bert"
-    writer = gguf.GGUFWriter(path, "nomic-bert" if is_nomic else "bert")
+    architecture, names = _FORMATS.get(name, ("bert", _BERT_TENSORS))
+    writer = gguf.GGUFWriter(path, architecture)
     # The rows of positions before the first one are left out.
     offset = config["pad_token_id"] + 1 if "roberta" in config["model_type"] else 0
     writer.add_context_length(config["max_position_embeddings"] - offset)
@@ -87,15 +98,15 @@ def write_encoder_gguf(
     writer.add_layer_norm_eps(config.get("layer_norm_eps", 1e-12))
     writer.add_causal_attention(False)
     writer.add_token_type_count(config["type_vocab_size"])
-    if is_nomic:
+    if "rope_parameters" in config:
         writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     if pooling is not None:
         writer.add_pooling_type(pooling)
     add_text(writer)
     for source, value in encoder_weights(name).items():
         rows = value[offset:] if "position_embeddings" in source else value
-        names = _NOMIC_TENSORS if is_nomic else _BERT_TENSORS
-        writer.add_tensor(gguf_name(source.removeprefix("roberta."), names), rows)
+        own = source.removeprefix("roberta.").removeprefix("bert.")
+        writer.add_tensor(gguf_name(own, names), rows)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -124,6 +135,7 @@ async def embeddings(model: Path, **options: Any) -> np.ndarray[Any, Any]:  # no
         ("roberta", gguf.PoolingType.CLS, "cls"),
         ("nomic_bert", gguf.PoolingType.MEAN, "mean"),
         ("nomic_bert", None, "mean"),
+        ("jina_bert", gguf.PoolingType.MEAN, "mean"),
     ],
 )
 async def test_an_encoder_embeds_like_its_directory(
@@ -135,6 +147,16 @@ async def test_an_encoder_embeds_like_its_directory(
     np.testing.assert_allclose(
         await embeddings(file), await embeddings(directory, pooling=option), atol=1e-6
     )
+
+
+def test_jina_bert_of_another_kind_is_refused(tmp_path: Path) -> None:
+    def add_text(writer: gguf.GGUFWriter) -> None:
+        add_word_pieces(writer)
+        writer.add_tensor("blk.0.attn_q_norm.weight", np.ones(48, np.float32))
+
+    file = write_encoder_gguf(tmp_path / "model.gguf", "jina_bert", None, add_text)
+    with pytest.raises(ModelLoadError, match=r"with blk\.0\.attn_q_norm\.weight, which is not"):
+        read_description(file)
 
 
 async def test_a_reranker_scores_like_its_directory(model_cache: Path, tmp_path: Path) -> None:

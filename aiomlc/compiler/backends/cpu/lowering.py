@@ -34,11 +34,14 @@ from aiomlc.compiler.backends.cpu.layers import (
     CpuSquaredReLU,
 )
 from aiomlc.compiler.backends.cpu.packed import (
+    CpuAlibiAttention,
+    CpuBiasedAttention,
     CpuMeanRows,
     CpuMergeRows,
     CpuPackedAttention,
     CpuPickRows,
     CpuPoolRows,
+    CpuRelu,
     CpuStandardize,
     CpuUnitNorm,
     CpuWeighRows,
@@ -74,11 +77,14 @@ from aiomlc.models.graph.layers import (
 from aiomlc.models.graph.module import Mutator
 from aiomlc.models.graph.moe import MoE
 from aiomlc.models.graph.packed import (
+    AlibiAttention,
+    BiasedAttention,
     MeanRows,
     MergeRows,
     PackedAttention,
     PickRows,
     PoolRows,
+    Relu,
     Standardize,
     UnitNorm,
     WeighRows,
@@ -111,6 +117,9 @@ _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
     **STREAM_LAYERS,
     **SHARD_LAYERS,
     PackedAttention: CpuPackedAttention,
+    AlibiAttention: CpuAlibiAttention,
+    BiasedAttention: CpuBiasedAttention,
+    Relu: CpuRelu,
     PickRows: CpuPickRows,
     MeanRows: CpuMeanRows,
     MergeRows: CpuMergeRows,
@@ -134,7 +143,7 @@ class _Lowering(Mutator):
                 layout = self._layout(name, matrix_format, node.outputs)
                 return CpuLinear(node, layout, is_ordered=name in self.quantization.ordered)
             case Embedding():
-                matrix_format = self.quantization.matrix_format
+                matrix_format = "f32" if node.keep_float32 else self.quantization.matrix_format
                 return CpuEmbedding(node, self._layout(name, matrix_format, node.vocab_size))
             case CacheAttention():
                 return self._attention(node)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 __all__ = (
+    "CpuAlibiAttention",
+    "CpuBiasedAttention",
     "CpuMeanRows",
     "CpuMergeRows",
     "CpuPackedAttention",
     "CpuPickRows",
     "CpuPoolRows",
+    "CpuRelu",
     "CpuStandardize",
     "CpuUnitNorm",
     "CpuWeighRows",
@@ -20,14 +23,18 @@ from tvm import relax
 from tvm.relax.frontend import nn
 
 from aiomlc.compiler.backends.cpu.layers import call_kernel
+from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.packed import (
+    AlibiAttention,
+    BiasedAttention,
     MeanRows,
     MergeRows,
     PackedAttention,
     PackedTokens,
     PickRows,
     PoolRows,
+    Relu,
     Standardize,
     UnitNorm,
     WeighRows,
@@ -72,6 +79,50 @@ class CpuPackedAttention(Module):
 
         inputs += settings
         return call_kernel("packed_rotary_attention", inputs, shape, "float32")
+
+
+class CpuBiasedAttention(Module):
+    """Attention without a KV cache, with biases by distance."""
+
+    def __init__(self, layer: BiasedAttention) -> None:
+        super().__init__()
+        self.plan = layer.plan
+
+    def forward(self, qkv: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        assert tokens.biases is not None, "the graph computes them for such layers"
+        return _attend_with("packed_biased_attention", self.plan, qkv, tokens, tokens.biases)
+
+
+class CpuAlibiAttention(Module):
+    """Attention without a KV cache, with a slope for each head."""
+
+    def __init__(self, layer: AlibiAttention) -> None:
+        super().__init__()
+        self.plan = layer.plan
+        self.slopes = layer.slopes
+
+    def forward(self, qkv: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        slopes = nn.Tensor(_expr=relax.const(np.array(self.slopes, np.float32)))
+        return _attend_with("packed_alibi_attention", self.plan, qkv, tokens, slopes)
+
+
+def _attend_with(
+    kernel: str, plan: AttentionConfig, qkv: nn.Tensor, tokens: PackedTokens, biases: nn.Tensor
+) -> nn.Tensor:
+    n = qkv.shape[0]
+    heads = relax.ShapeExpr((plan.num_heads, plan.num_kv_heads, 0, 0))
+    inputs = [qkv.reshape(n, -1), tokens.lengths, biases, heads, plan.scale, plan.soft_cap]
+    return call_kernel(kernel, inputs, (n, plan.num_heads * plan.head_dim), "float32")
+
+
+class CpuRelu(Module):
+    """`max(x, 0)`."""
+
+    def __init__(self, _: Relu) -> None:
+        super().__init__()
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel("relu", [x], x.shape, "float32")
 
 
 class CpuMergeRows(Module):

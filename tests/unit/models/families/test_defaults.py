@@ -15,7 +15,7 @@ from tests.unit.models.plans import ropes_of
 
 ENCODERS = {
     *("bert", "bert-bge", "distilbert", "eurobert", "gte", "modernbert", "new", "nomic_bert"),
-    *("roberta", "xlm-roberta"),
+    *("camembert", "electra", "jina_embeddings_v3", "mpnet", "roberta", "xlm-roberta"),
 }
 OMITTED = {
     "layer_norm_eps",

@@ -19,7 +19,7 @@ from aiomlc.models import (
     read_description,
 )
 from tests.model.tiny_encoder import ENCODER_CONFIG, encoder_weights
-from tests.model.tiny_encoders import CONFIGS, encoder_config
+from tests.model.tiny_encoders import CONFIGS, encoder_config, write_encoder
 from tests.model.tiny_models import write_safetensors
 
 EXPECTED = EncoderConfig(
@@ -108,6 +108,18 @@ def test_the_first_position_of_roberta_follows_that_of_the_padding(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "changes", "field", "problem"),
     [
+        ("mpnet", {"relative_attention_num_buckets": 16}, "relative_attention_num_buckets", "32"),
+        ("mpnet", {"max_position_embeddings": 2}, "max_position_embeddings", "must be >= 3"),
+        ("electra", {"embedding_size": 24}, "embedding_size", r"hidden_size \(48\), got 24"),
+        ("jina_bert", {"feed_forward_type": "original"}, "feed_forward_type", 'must be "geglu"'),
+        ("jina_bert", {"feed_forward_type": None}, "feed_forward_type", 'must be "geglu"'),
+        (
+            "jina_bert",
+            {"architectures": ["JinaBertForSequenceClassification"]},
+            "architectures",
+            "not supported with ALiBi",
+        ),
+        ("jina_embeddings_v3", {"hidden_act": "relu"}, "hidden_act", 'must be "gelu"'),
         ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings", "must be >= 3"),
         ("roberta_classifier", {"id2label": []}, "id2label", "must be an object"),
         ("modernbert", {"hidden_activation": "silu"}, "hidden_activation", 'must be "gelu"'),
@@ -130,6 +142,14 @@ def test_an_invalid_field_of_another_family_is_reported(
         read_description(tmp_path)
 
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("name", ["jina_bert", "jina_bert_code"])
+def test_the_norms_of_jina_bert_are_those_of_its_tensors(tmp_path: Path, name: str) -> None:
+    directory = write_encoder(tmp_path / "model", name)
+    values = {key: value for key, value in CONFIGS[name].items() if key != "has_more_norms"}
+
+    assert read(directory, values) == encoder_config(name)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
