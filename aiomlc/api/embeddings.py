@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("AsyncEmbeddings", "EmbeddingInput", "EmbeddingOptions")
+__all__ = ("AsyncEmbeddings", "EmbeddingInput", "EmbeddingOptions", "token_outputs")
 
 import base64
 from collections.abc import Callable, Sequence
@@ -17,9 +17,14 @@ from aiomlc.api.protocol.embedding import (
     EmbeddingRequest,
     EmbeddingResponse,
     EmbeddingUsage,
+    SparseEmbedding,
     parse_embedding_request,
 )
-from aiomlc.api.protocol.limits import check_input_size, parse_off_loop
+from aiomlc.api.protocol.limits import (
+    MAX_MULTI_VECTOR_NUMBERS,
+    check_input_size,
+    parse_off_loop,
+)
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.pending_response import returns_pending
 from aiomlc.api.streams.visible_names import hides
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
 
     from aiomlc.runtime.embedding.embedder import Embedder
     from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
+    from aiomlc.runtime.embedding.similarity import TextEmbedding
+    from aiomlc.runtime.embedding.token_heads import TokenOutputs
     from aiomlc.runtime.native.encoder import EncoderInput
 
 EmbeddingInput = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
@@ -59,6 +66,8 @@ class EmbeddingOptions(TypedDict, total=False):
     normalize: Annotated[bool | None, Doc("Whether embeddings have length 1 (as the files).")]
     prompt_name: Annotated[str | None, Doc("The prompt of the model that precedes texts.")]
     truncate: Annotated[bool | None, Doc("Whether longer inputs are truncated (False).")]
+    return_sparse: Annotated[bool | None, Doc("Also return the weights of tokens (False).")]
+    return_multi_vector: Annotated[bool | None, Doc("Also return the vectors of tokens (False).")]
     extra_body: Annotated[Mapping[str, Any] | None, Doc("Further fields, merged with the others.")]
 
 
@@ -87,8 +96,12 @@ class AsyncEmbeddings:
         to `dimensions`, unless `normalize` (by default that of the model) is False. Concurrent
         requests are batched.
 
+        BGE M3 has two further embeddings: the weights of tokens (`return_sparse`), and the vectors
+        of tokens (`return_multi_vector`), normalized like those of texts.
+
         Raises:
-            BadRequestError: If a field is invalid or unknown, or the model has no embeddings.
+            BadRequestError: If a field is invalid or unknown, the model has no such embeddings, or
+                the vectors of tokens would be more than a response may have.
             InputTooLongError: If an input has more tokens than the model accepts and `truncate`
                 is not set.
             EngineError: If the engine is closed.
@@ -118,12 +131,19 @@ class AsyncEmbeddings:
         engine = await self._service.encoder("embedding")
         embedder = _embedder(engine)
         _check_dimensions(request, embedder)
+        outputs = token_outputs(
+            embedder,
+            sparse="return_sparse" if request.return_sparse else None,
+            multi_vector="return_multi_vector" if request.return_multi_vector else None,
+        )
         with engine.request():
             # Tokenization and serialization run in a worker thread: each takes tens of milliseconds
             # for a thousand inputs.
             inputs = await run_in_worker(partial(_tokenize, request, embedder))
-            vectors = await embedder.embed(inputs, request.pooling or embedder.pooling)
-            return await to_thread.run_sync(_make_response, request, embedder, inputs, vectors)
+            if outputs.multi_vector:
+                _check_size(inputs, embedder)
+            embedded = await embedder.embed(inputs, request.pooling or embedder.pooling, outputs)
+            return await to_thread.run_sync(_make_response, request, embedder, inputs, embedded)
 
 
 def _embedder(engine: EncoderEngine) -> Embedder:
@@ -161,18 +181,60 @@ def _make_response(
     request: EmbeddingRequest,
     embedder: Embedder,
     inputs: Sequence[EncoderInput],
-    vectors: Sequence[NDArray[np.float32]],
+    embedded: Sequence[TextEmbedding],
 ) -> EmbeddingResponse:
     num_tokens = sum(len(each.ids) for each in inputs)
     normalize = embedder.normalize if request.normalize is None else request.normalize
     return EmbeddingResponse(
         data=[
-            Embedding(index=index, embedding=_to_wire_vector(vector, request, normalize))
-            for index, vector in enumerate(vectors)
+            _to_wire(index, each, request, normalize=normalize)
+            for index, each in enumerate(embedded)
         ],
         model=request.model or embedder.model_name,
         usage=EmbeddingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens),
     )
+
+
+def token_outputs(
+    embedder: Embedder, *, sparse: str | None, multi_vector: str | None
+) -> TokenOutputs:
+    """Return what an encoder is asked for besides vectors of texts.
+
+    Args:
+        sparse: The field that asks for weights of tokens, or None.
+        multi_vector: The same of vectors of tokens.
+
+    Raises:
+        BadRequestError: If the model has no layer for it.
+    """
+    from aiomlc.runtime.embedding.token_heads import TokenOutputs
+
+    heads = embedder.heads
+    for field, head, name in (
+        (sparse, heads.sparse, "sparse_linear"),
+        (multi_vector, heads.multi_vector, "colbert_linear"),
+    ):
+        if field is not None and head is None:
+            raise BadRequestError(
+                f"{field}: the model {embedder.model_name!r} has no {name}.pt or "
+                f"{name}.safetensors beside its weights, as BGE M3 has",
+                param=field,
+            )
+
+    return TokenOutputs(sparse is not None, multi_vector is not None)
+
+
+def _check_size(inputs: Sequence[EncoderInput], embedder: Embedder) -> None:
+    assert embedder.heads.multi_vector is not None, "checked by token_outputs"
+    size = embedder.heads.multi_vector.weight.shape[0]
+    number = sum(len(each.ids) - 1 for each in inputs) * size
+    if number > MAX_MULTI_VECTOR_NUMBERS:
+        raise BadRequestError(
+            f"return_multi_vector: the vectors of a response must have at most "
+            f"{MAX_MULTI_VECTOR_NUMBERS:,} numbers in total, got {number:,}: embed fewer or "
+            "shorter inputs at a time",
+            param="return_multi_vector",
+        )
 
 
 def _check_dimensions(request: EmbeddingRequest, embedder: Embedder) -> None:
@@ -187,16 +249,30 @@ def _check_dimensions(request: EmbeddingRequest, embedder: Embedder) -> None:
         raise BadRequestError(f"dimensions: must be {allowed}, got {size}", param="dimensions")
 
 
-def _to_wire_vector(
-    vector: NDArray[np.float32], request: EmbeddingRequest, normalize: bool
-) -> list[float] | str:
+def _to_wire(
+    index: int, embedded: TextEmbedding, request: EmbeddingRequest, *, normalize: bool
+) -> Embedding:
     # Imported here because the module imports numpy, which only embeddings need.
     from aiomlc.runtime.embedding.pooling import l2_normalize
 
-    vector = vector[: request.dimensions]
+    vector, vectors = embedded.dense[: request.dimensions], embedded.multi_vector
     if normalize:
         vector = l2_normalize(vector)
+        vectors = None if vectors is None else l2_normalize(vectors)
+    sparse = embedded.sparse
+    return Embedding(
+        index=index,
+        embedding=_to_wire_vector(vector, request),
+        sparse_embedding=None
+        if sparse is None
+        else SparseEmbedding(indices=sparse.indices.tolist(), values=sparse.values.tolist()),
+        multi_vector=None
+        if vectors is None
+        else [_to_wire_vector(each, request) for each in vectors],
+    )
 
+
+def _to_wire_vector(vector: NDArray[np.float32], request: EmbeddingRequest) -> list[float] | str:
     if request.encoding_format == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 

@@ -1,19 +1,23 @@
-"""The results of a sequence classifier: ranked documents, scores of pairs, and classes of texts."""
+"""Ranked documents, scores of pairs, and classes of texts, by a sequence classifier.
+
+Documents and pairs may be scored by embeddings, too.
+"""
 
 from __future__ import annotations
 
-__all__ = ("RankingOptions", "RerankOptions", "classify", "rerank", "score")
+__all__ = ("RankingOptions", "RerankOptions", "ScoreOptions", "classify", "rerank", "score")
 
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, cast
 
 from aiomlc.api.protocol.ranking import (
     Classification,
     ClassifyRequest,
     ClassifyResponse,
+    PairRequest,
     RankedDocument,
     RankingRequest,
     RerankRequest,
@@ -25,14 +29,12 @@ from aiomlc.api.protocol.ranking import (
     TextUsage,
 )
 from aiomlc.api.session.session import SessionProvider
+from aiomlc.api.similarity import compare_pairs
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.validation.parameter import Doc
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from aiomlc.runtime.embedding.embedder import Classifier
     from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
     from aiomlc.runtime.native.encoder import EncoderInput
@@ -51,7 +53,16 @@ class RankingOptions(TypedDict, total=False):
     extra_body: Annotated[Mapping[str, Any] | None, Doc("Further fields, merged with the others.")]
 
 
-class RerankOptions(RankingOptions, total=False):
+class ScoreOptions(RankingOptions, total=False):
+    """The optional fields of a request for scores of pairs."""
+
+    similarity: Annotated[
+        Literal["dense", "sparse", "multi_vector"] | None,
+        Doc('Which embeddings of an encoder are compared ("dense").'),
+    ]
+
+
+class RerankOptions(ScoreOptions, total=False):
     """The optional fields of a request to rerank documents."""
 
     top_n: Annotated[int | None, Doc("The number of results (all documents).")]
@@ -126,27 +137,33 @@ async def classify(service: SessionProvider, request: ClassifyRequest) -> Classi
 
 
 class _Scored:
-    """The activated logits of all inputs, and what every response says of them."""
+    """The scores of all inputs, and what every response says of them."""
 
-    def __init__(
-        self,
-        model: str,
-        inputs: Sequence[EncoderInput],
-        vectors: Sequence[NDArray[np.float32]],
-    ) -> None:
-        count = sum(len(each.ids) for each in inputs)
+    def __init__(self, model: str, num_tokens: int, values: list[list[float]]) -> None:
         self.model = model
-        self.usage = TextUsage(prompt_tokens=count, total_tokens=count)
-        self.values: list[list[float]] = [vector.tolist() for vector in vectors]
+        self.usage = TextUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
+        self.values = values
 
 
 async def _score_pairs(
     service: SessionProvider,
-    request: RankingRequest,
+    request: PairRequest,
     pairs: Sequence[tuple[str, str]],
     field: str,
 ) -> _Scored:
-    engine = await service.encoder("classification")
+    engine = await service.encoder("ranking")
+    if "embedding" in engine.model.tasks:
+        scores, num_tokens = await compare_pairs(engine, request, pairs, field)
+        name = request.model or engine.model.model_name
+        return _Scored(name, num_tokens, [[each] for each in scores])
+
+    if request.similarity is not None:
+        raise BadRequestError(
+            f"similarity: the model {engine.model.model_name!r} is a classifier, which has no "
+            "embeddings to compare: leave it out",
+            param="similarity",
+        )
+
     classifier = cast("Classifier", engine.model)
     if len(classifier.labels) != 1:
         raise BadRequestError(
@@ -164,7 +181,9 @@ async def _run(engine: EncoderEngine, request: RankingRequest, encode: Encode) -
         inputs = await run_in_worker(partial(encode, request, classifier))
         activation = "identity" if request.use_activation is False else classifier.activation
         vectors = await classifier.classify(inputs, activation)
-    return _Scored(request.model or classifier.model_name, inputs, vectors)
+    num_tokens = sum(len(each.ids) for each in inputs)
+    values: list[list[float]] = [vector.tolist() for vector in vectors]
+    return _Scored(request.model or classifier.model_name, num_tokens, values)
 
 
 def _encode_pairs(

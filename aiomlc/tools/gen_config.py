@@ -55,6 +55,10 @@ _OTHER_FILES: Final = (
     "modules.json",
     "1_Pooling/config.json",
     "sentence_bert_config.json",
+    "sparse_linear.pt",
+    "sparse_linear.safetensors",
+    "colbert_linear.pt",
+    "colbert_linear.safetensors",
 )
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "temperature": 1.0,

@@ -83,6 +83,7 @@ def test_programs_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest
     model = reranker = None
     if name_of(page) in ENCODER_PAGES:
         model = str(write_encoder(tmp_path / "encoder"))
+        tiny_encoders.write_token_heads(tmp_path / "encoder")
         reranker = str(tiny_encoders.write_encoder(tmp_path / "reranker", "bert_reranker"))
 
     work = {

@@ -1,4 +1,4 @@
-"""Methods of `MLCEngine` for sequence classifiers."""
+"""Methods of `MLCEngine` that rank, score and classify texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiomlc.api.embeddings import EmbeddingInput
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.generation.options import documents_options
 from aiomlc.api.protocol.ranking import ClassifyResponse, RerankResponse, ScoreResponse
-from aiomlc.api.ranking import RankingOptions, RerankOptions
+from aiomlc.api.ranking import RankingOptions, RerankOptions, ScoreOptions
 from aiomlc.api.streams.portal import EnginePortal
 
 
@@ -29,9 +29,9 @@ class RankingMixin:
         """Return the documents that answer a query best, like `AsyncMLCEngine.rerank`."""
         return self._portal.call(partial(self._engine.rerank, query, documents, **options))
 
-    @documents_options(RankingOptions)
+    @documents_options(ScoreOptions)
     def score(
-        self, pairs: Sequence[tuple[str, str]], **options: Unpack[RankingOptions]
+        self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]
     ) -> ScoreResponse:
         """Return the score of each pair of texts, like `AsyncMLCEngine.score`."""
         return self._portal.call(partial(self._engine.score, pairs, **options))

@@ -1,4 +1,4 @@
-"""Methods of `AsyncMLCEngine` for sequence classifiers."""
+"""Methods of `AsyncMLCEngine` that rank, score and classify texts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from aiomlc.api.protocol.ranking import (
     parse_rerank_request,
     parse_score_request,
 )
-from aiomlc.api.ranking import RankingOptions, RerankOptions, classify, rerank, score
+from aiomlc.api.ranking import RankingOptions, RerankOptions, ScoreOptions, classify, rerank, score
 from aiomlc.api.session.lifecycle import EngineLifecycle
 from aiomlc.api.streams.pending_response import returns_pending
 from aiomlc.validation.tracebacks import keeps_origin
 
 
 class AsyncRankingMixin:
-    """Gives an engine for async code the methods for sequence classifiers."""
+    """Gives an engine for async code the methods that rank, score and classify texts."""
 
     _lifecycle: EngineLifecycle
 
@@ -43,8 +43,8 @@ class AsyncRankingMixin:
             response = await engine.rerank("How do cats sleep?", documents, top_n=3)
             best = documents[response.results[0].index]
 
-        The model must be a sequence classifier with one label, such as a cross encoder. Concurrent
-        requests are batched.
+        The model is a sequence classifier with one label, such as a cross encoder, or an encoder,
+        whose embeddings are compared. Concurrent requests are batched.
 
         Raises:
             BadRequestError: If a field is invalid or unknown, or the model cannot score pairs.
@@ -57,15 +57,17 @@ class AsyncRankingMixin:
         request = await parse_off_loop(parse_rerank_request, fields, check_input_size)
         return await rerank(self._lifecycle, request)
 
-    @documents_options(RankingOptions)
+    @documents_options(ScoreOptions)
     @returns_pending
     @keeps_origin
     async def score(
-        self, pairs: Sequence[tuple[str, str]], **options: Unpack[RankingOptions]
+        self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]
     ) -> ScoreResponse:
         """Return the score of each pair of texts, in their order.
 
-        The model must be a sequence classifier with one label.
+        The model is a sequence classifier with one label, or an encoder. The score of an encoder is
+        the cosine of the embeddings, unless `similarity` selects the weights or the vectors of
+        tokens that BGE M3 has.
 
         Raises:
             AiomlcError: As `rerank`.

@@ -7,6 +7,7 @@ __all__ = (
     "EmbeddingRequest",
     "EmbeddingResponse",
     "EmbeddingUsage",
+    "SparseEmbedding",
     "parse_embedding_request",
     "to_inputs",
 )
@@ -14,7 +15,13 @@ __all__ = (
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, StrictBool, StrictStr
+from pydantic import (
+    BeforeValidator,
+    SerializerFunctionWrapHandler,
+    StrictBool,
+    StrictStr,
+    model_serializer,
+)
 
 from aiomlc.api.protocol.base import WireModel, parse
 from aiomlc.api.protocol.ignored import IgnoredFields
@@ -65,6 +72,15 @@ class EmbeddingRequest(WireModel):
     normalize: StrictBool | None = None  #: False keeps the embeddings' norms instead of 1.
     prompt_name: Name | None = None  #: The prompt that precedes texts; None means the default.
     truncate: StrictBool | None = None  #: Whether to truncate inputs that are too long.
+    return_sparse: StrictBool | None = None  #: Whether to return the weights of tokens.
+    return_multi_vector: StrictBool | None = None  #: Whether to return the vectors of tokens.
+
+
+class SparseEmbedding(WireModel):
+    """The weights of the tokens of one input that have one (BGE M3)."""
+
+    indices: list[int]  #: Token ids, ascending.
+    values: list[float]  #: The weight of each, > 0.
 
 
 class Embedding(WireModel):
@@ -73,6 +89,17 @@ class Embedding(WireModel):
     object: Literal["embedding"] = "embedding"
     index: int  #: The index of the input.
     embedding: list[float] | str  #: A string is base64 of little-endian float32 values.
+    sparse_embedding: SparseEmbedding | None = None  #: With `return_sparse`.
+    #: With `return_multi_vector`: the vector of each token but the first.
+    multi_vector: list[list[float] | str] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        for name in ("sparse_embedding", "multi_vector"):
+            if fields.get(name, self) is None:
+                del fields[name]
+        return fields
 
 
 class EmbeddingUsage(WireModel):

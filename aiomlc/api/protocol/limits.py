@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("check_input_size", "check_sizes", "parse_off_loop")
+__all__ = ("MAX_MULTI_VECTOR_NUMBERS", "check_input_size", "check_sizes", "parse_off_loop")
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from types import GeneratorType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from aiomlc.errors import BadRequestError, PromptTooLongError
 from aiomlc.runtime.concurrency.turns import preparation_turns
@@ -17,6 +17,9 @@ from aiomlc.validation.json_values import MAX_ITEMS
 from aiomlc.validation.request_shape import check_field_count
 
 T = TypeVar("T")
+
+#: Of all vectors of tokens in a response; 16,384 tokens of BGE M3.
+MAX_MULTI_VECTOR_NUMBERS: Final = 1 << 24
 
 _MAX_MESSAGES = 10_000
 _MAX_PARTS = 10_000

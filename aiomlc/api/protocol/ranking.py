@@ -9,6 +9,7 @@ __all__ = (
     "Classification",
     "ClassifyRequest",
     "ClassifyResponse",
+    "PairRequest",
     "RankedDocument",
     "RankingRequest",
     "RerankRequest",
@@ -87,7 +88,14 @@ class RankingRequest(WireModel):
     use_activation: StrictBool | None = None
 
 
-class RerankRequest(RankingRequest):
+class PairRequest(RankingRequest):
+    """The fields of requests for scores of pairs."""
+
+    #: The embeddings of an encoder that are compared; None means "dense".
+    similarity: Literal["dense", "sparse", "multi_vector"] | None = None
+
+
+class RerankRequest(PairRequest):
     """A validated request for the documents that answer a query best."""
 
     query: Annotated[StrictStr, Field(max_length=MAX_PROMPT_CHARACTERS)]
@@ -96,7 +104,7 @@ class RerankRequest(RankingRequest):
     return_documents: StrictBool | None = None  #: Whether results have their documents' texts.
 
 
-class ScoreRequest(RankingRequest):
+class ScoreRequest(PairRequest):
     """A validated request for the scores of pairs: each text with the one at its index.
 
     A single `text_1` is paired with every `text_2`.

@@ -37,7 +37,8 @@ _KINDS: Mapping[EncoderTask, str] = {
 }
 _USES: Mapping[EncoderTask, str] = {
     "embedding": "embeddings",
-    "classification": "rerank, score and classify",
+    "ranking": "rerank and score",
+    "classification": "classify",
 }
 
 
@@ -174,10 +175,10 @@ class EngineLifecycle:
         """
         session = await self._open_session()
         if isinstance(session, EncoderSession):
-            task = session.model.task
+            tasks = session.model.tasks
             raise BadRequestError(
-                f"the model {session.model.model_name!r} is {_KINDS[task]}, which supports only "
-                f"{_USES[task]}",
+                f"the model {session.model.model_name!r} is {_KINDS[tasks[0]]}, which supports "
+                f"only {', '.join(_USES[task] for task in tasks)}",
                 param="model",
             )
 
@@ -192,10 +193,10 @@ class EngineLifecycle:
             ModelLoadError: If the model cannot be opened.
         """
         session = await self._open_session()
-        if isinstance(session, EncoderSession) and session.model.task == task:
+        if isinstance(session, EncoderSession) and task in session.model.tasks:
             return session.engine
 
-        kind = "a decoder" if isinstance(session, ModelSession) else _KINDS[session.model.task]
+        kind = "a decoder" if isinstance(session, ModelSession) else _KINDS[session.model.tasks[0]]
         raise BadRequestError(
             f"the model {session.model.model_name!r} is {kind}, which does not support "
             f"{_USES[task]}",

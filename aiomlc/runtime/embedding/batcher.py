@@ -10,7 +10,7 @@ __all__ = ("EncoderBatcher", "Reduce")
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Vector: TypeAlias = "NDArray[np.float32]"
-#: Returns the result of an input for its rows, which must not keep them alive. Runs in a thread.
-Reduce: TypeAlias = "Callable[[Vector], Vector]"
+#: Returns the results of an input for its rows, which must not keep them alive. Runs in a thread.
+Reduce: TypeAlias = "Callable[[Vector], Sequence[Vector]]"
 
 
 class _Request:
-    """The inputs of one caller, and the vectors computed so far."""
+    """The inputs of one caller, and the results computed so far."""
 
     def __init__(self, inputs: Sequence[EncoderInput], reduce: Reduce) -> None:
         self.inputs = inputs
         self.reduce = reduce
-        self.vectors: list[Vector | None] = [None] * len(inputs)
+        self.results: list[Sequence[Vector] | None] = [None] * len(inputs)
+        self.is_finite = True
         self.queue = deque(range(len(inputs)))  # Indices of inputs that are in no batch yet.
-        self.num_pending = len(inputs)  # Inputs without a vector.
+        self.num_pending = len(inputs)  # Inputs without results.
 
 
 class _Row(NamedTuple):
@@ -83,7 +84,7 @@ class EncoderBatcher:
         state = "closed" if self._encoder is None else "open"
         return f"<EncoderBatcher {state}, {len(self._waiting)} requests>"
 
-    async def run(self, inputs: Sequence[EncoderInput], reduce: Reduce) -> list[Vector]:
+    async def run(self, inputs: Sequence[EncoderInput], reduce: Reduce) -> list[Sequence[Vector]]:
         """Return the reduced rows of each input.
 
         Args:
@@ -93,7 +94,7 @@ class EncoderBatcher:
 
         Raises:
             EngineClosedError: If the batcher was closed before all inputs were computed.
-            RequestFailedError: If the encoder failed, or a vector is not finite.
+            RequestFailedError: If the encoder failed, or a result is not finite.
         """
         await checkpoint()
         request = _Request(inputs, reduce)
@@ -107,11 +108,10 @@ class EncoderBatcher:
             if request in self._waiting:
                 self._waiting.remove(request)
 
-        vectors = [vector for vector in request.vectors if vector is not None]
-        if not all(np.isfinite(vector).all() for vector in vectors):
+        if not request.is_finite:
             raise RequestFailedError("the encoder's outputs are not finite")
 
-        return vectors
+        return [result for result in request.results if result is not None]
 
     def close(self) -> None:
         """Release the encoder; waiting callers get `EngineClosedError`. Thread-safe."""
@@ -125,7 +125,7 @@ class EncoderBatcher:
         rows = self._next_batch()
         start = time.perf_counter()
         try:
-            vectors = await to_thread.run_sync(
+            results = await to_thread.run_sync(
                 self._forward, encoder, rows, limiter=self._thread_limiter
             )
         except BaseException as error:
@@ -138,9 +138,9 @@ class EncoderBatcher:
 
         self.seconds += time.perf_counter() - start
         self.num_batches += 1
-        for row, vector in zip(rows, vectors, strict=True):
+        for row, result in zip(rows, results, strict=True):
             self.num_tokens += len(row.input.ids)
-            row.request.vectors[row.position] = vector
+            row.request.results[row.position] = result
             row.request.num_pending -= 1
 
     def _next_batch(self) -> list[_Row]:
@@ -164,11 +164,18 @@ class EncoderBatcher:
 
         return rows
 
-    def _forward(self, encoder: Encoder, rows: Sequence[_Row]) -> list[Vector]:
+    def _forward(self, encoder: Encoder, rows: Sequence[_Row]) -> list[Sequence[Vector]]:
         outputs = encoder.forward([row.input for row in rows])
-        if not self._rows_per_token:
-            return [row.request.reduce(each) for row, each in zip(rows, outputs, strict=True)]
+        parts: Iterable[Vector] = outputs
+        if self._rows_per_token:
+            ends = np.cumsum([len(row.input.ids) for row in rows])[:-1]
+            parts = np.split(outputs, ends)
+        return [_reduced(row.request, part) for row, part in zip(rows, parts, strict=True)]
 
-        ends = np.cumsum([len(row.input.ids) for row in rows])[:-1]
-        parts = np.split(outputs, ends)
-        return [row.request.reduce(each) for row, each in zip(rows, parts, strict=True)]
+
+def _reduced(request: _Request, part: Vector) -> Sequence[Vector]:
+    """Return the results of an input, and note if one is not finite."""
+    result = request.reduce(part)
+    if not all(np.isfinite(each).all() for each in result):
+        request.is_finite = False
+    return result

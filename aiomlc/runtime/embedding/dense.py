@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ("DenseLayer", "read_dense")
+__all__ = ("DenseLayer", "TensorSource", "read_dense")
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,13 @@ class DenseLayer:
             outputs = outputs + self.bias
         return np.tanh(outputs) if self.has_tanh else outputs
 
+    def apply_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the outputs `[n, outputs]` for rows `[n, inputs]`."""
+        outputs = rows @ self.weight.T
+        if self.bias is not None:
+            outputs += self.bias
+        return np.tanh(outputs) if self.has_tanh else outputs
+
 
 def read_dense(directory: Path) -> DenseLayer:
     """Read the directory of a module `Dense`.
@@ -59,33 +67,50 @@ def read_dense(directory: Path) -> DenseLayer:
         raise fields.error("activation_function", problem)
 
     shape = (fields.integer("out_features"), fields.integer("in_features"))
-    weights = directory / "model.safetensors"
-    tensors = read_safetensors_file(weights)
+    tensors = read_safetensors_file(directory / "model.safetensors")
+    source = TensorSource(directory / "model.safetensors", tensors)
     bias = None
     if fields.boolean("bias", True):
-        bias = _read(tensors, weights, "linear.bias", shape[:1])
-    weight = _read(tensors, weights, "linear.weight", shape)
-    return DenseLayer(weight, bias, kind == "Tanh")
+        bias = source.floats("linear.bias", shape[:1])
+    return DenseLayer(source.floats("linear.weight", shape), bias, kind == "Tanh")
 
 
-def _read(
-    tensors: dict[str, SourceTensor], path: Path, name: str, shape: tuple[int, ...]
-) -> NDArray[np.float32]:
-    tensor = tensors.get(name)
-    if tensor is None or tensor.shape != shape or tensor.dtype not in _DTYPES:
-        got = "none" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
-        raise ModelLoadError(
-            f"{path}: {name}: expected floats of shape {list(shape)}, got {got}",
-            path=path,
-            tensor=name,
-        )
+@dataclass(frozen=True, slots=True)
+class TensorSource:
+    """The tensors of a file."""
 
-    dtype = _DTYPES[tensor.dtype]
-    with open_file(path) as file:
-        file.seek(tensor.offset)
-        data = file.read(int(np.prod(shape)) * dtype.itemsize)
-    values = np.frombuffer(data, dtype)
-    if tensor.dtype == "bf16":
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    floats: NDArray[np.float32] = values.astype(np.float32).reshape(shape)
-    return floats
+    path: Path  #: Named in errors.
+    tensors: Mapping[str, SourceTensor]
+
+    def floats(self, name: str, shape: tuple[int | None, ...]) -> NDArray[np.float32]:
+        """Return a tensor of floats; None in its shape stands for any size.
+
+        Raises:
+            ModelLoadError: If there is no such tensor, or its data cannot be read.
+        """
+        tensor = self.tensors.get(name)
+        if tensor is None or tensor.dtype not in _DTYPES or not _has_shape(tensor, shape):
+            got = "none" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
+            sizes = ", ".join("n" if size is None else str(size) for size in shape)
+            raise ModelLoadError(
+                f"{self.path}: {name}: expected floats of shape [{sizes}], got {got}",
+                path=self.path,
+                tensor=name,
+            )
+
+        dtype = _DTYPES[tensor.dtype]
+        with open_file(tensor.path) as file:
+            file.seek(tensor.offset)
+            data = file.read(math.prod(tensor.shape) * dtype.itemsize)
+            values = np.frombuffer(data, dtype).reshape(tensor.shape)
+        if tensor.dtype == "bf16":
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        floats: NDArray[np.float32] = values.astype(np.float32)
+        return floats
+
+
+def _has_shape(tensor: SourceTensor, shape: tuple[int | None, ...]) -> bool:
+    return len(tensor.shape) == len(shape) and all(
+        expected is None or size == expected
+        for size, expected in zip(tensor.shape, shape, strict=True)
+    )

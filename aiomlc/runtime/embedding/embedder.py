@@ -1,4 +1,4 @@
-"""The kinds of encoders: one that embeds texts, and one that classifies or ranks them."""
+"""The kinds of encoders: one that embeds texts, and one that classifies them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
+from anyio import to_thread
+
 from aiomlc.runtime.embedding.activation import Activation, activate
 from aiomlc.runtime.embedding.batcher import EncoderBatcher
 from aiomlc.runtime.embedding.dense import DenseLayer
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.embedding.pooling import Pooling, ScoreTokens, pool
+from aiomlc.runtime.embedding.similarity import TextEmbedding
+from aiomlc.runtime.embedding.token_heads import SparseVector, TokenHeads, TokenOutputs
 from aiomlc.runtime.native.encoder import EncoderInput
 
 if TYPE_CHECKING:
@@ -21,14 +25,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-EncoderTask = Literal["embedding", "classification"]
+EncoderTask = Literal["embedding", "ranking", "classification"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderModel:
     """An encoder that is ready to serve. It belongs to one event loop."""
 
-    task: ClassVar[EncoderTask]
+    tasks: ClassVar[tuple[EncoderTask, ...]]
 
     batcher: EncoderBatcher
     tokenizer: EncoderTokenizer
@@ -42,7 +46,7 @@ class EncoderModel:
 class Embedder(EncoderModel):
     """An encoder whose pooled hidden states are embeddings."""
 
-    task: ClassVar[EncoderTask] = "embedding"
+    tasks: ClassVar[tuple[EncoderTask, ...]] = ("embedding", "ranking")
 
     size: int  #: Numbers of an embedding.
     pooling: Pooling = "mean"
@@ -52,23 +56,60 @@ class Embedder(EncoderModel):
     default_prompt: str | None = None
     #: The sizes to which embeddings may be cut (Matryoshka); empty allows all.
     dimensions: tuple[int, ...] = ()
+    heads: TokenHeads = field(default_factory=TokenHeads)  #: Of embeddings of tokens.
 
     async def embed(
-        self, inputs: Sequence[EncoderInput], pooling: Pooling
-    ) -> list[NDArray[np.float32]]:
-        """Return the vector of each input: float32 `[size]`, not normalized.
+        self,
+        inputs: Sequence[EncoderInput],
+        pooling: Pooling,
+        outputs: TokenOutputs,
+    ) -> list[TextEmbedding]:
+        """Return the embedding of each input.
+
+        Args:
+            outputs: What is computed besides its vector; the model must have the `heads` for it.
 
         Raises:
             EngineClosedError: If the encoder was closed before all inputs were embedded.
-            RequestFailedError: If the encoder failed, or a vector is not finite.
+            RequestFailedError: If the encoder failed, or a number is not finite.
         """
-        return await self.batcher.run(inputs, partial(self._reduce, pooling=pooling))
+        reduce = partial(self._reduce, pooling=pooling, outputs=outputs)
+        results = await self.batcher.run(inputs, reduce)
+        if not outputs.sparse:
+            return [_embedding(result, None, outputs) for result in results]
 
-    def _reduce(self, states: NDArray[np.float32], pooling: Pooling) -> NDArray[np.float32]:
+        return await to_thread.run_sync(self._with_sparse, inputs, results, outputs)
+
+    def _reduce(
+        self, states: NDArray[np.float32], pooling: Pooling, outputs: TokenOutputs
+    ) -> list[NDArray[np.float32]]:
+        """Return the vector of a text, and at the end what it is asked for: vectors, weights."""
         vector = pool(states, pooling)
         for layer in self.dense:
             vector = layer.apply(vector)
-        return vector
+        results = [vector]
+        if outputs.multi_vector:
+            results.append(self.heads.vectors(states))
+        if outputs.sparse:
+            results.append(self.heads.weights(states))
+        return results
+
+    def _with_sparse(
+        self,
+        inputs: Sequence[EncoderInput],
+        results: Sequence[Sequence[NDArray[np.float32]]],
+        outputs: TokenOutputs,
+    ) -> list[TextEmbedding]:
+        return [
+            _embedding(result, self.heads.sparse_vector(each.ids, result[-1]), outputs)
+            for each, result in zip(inputs, results, strict=True)
+        ]
+
+
+def _embedding(
+    result: Sequence[NDArray[np.float32]], sparse: SparseVector | None, outputs: TokenOutputs
+) -> TextEmbedding:
+    return TextEmbedding(result[0], sparse, result[1] if outputs.multi_vector else None)
 
 
 @final
@@ -76,7 +117,7 @@ class Embedder(EncoderModel):
 class Classifier(EncoderModel):
     """An encoder with a head that computes a logit for each label."""
 
-    task: ClassVar[EncoderTask] = "classification"
+    tasks: ClassVar[tuple[EncoderTask, ...]] = ("classification", "ranking")
 
     labels: tuple[str, ...]
     activation: Activation
@@ -96,10 +137,12 @@ class Classifier(EncoderModel):
             RequestFailedError: If the encoder failed, or a logit is not finite.
         """
         reduce = partial(self._reduce, activation=activation or self.activation)
-        return await self.batcher.run(inputs, reduce)
+        return [scores for (scores,) in await self.batcher.run(inputs, reduce)]
 
-    def _reduce(self, logits: NDArray[np.float32], activation: Activation) -> NDArray[np.float32]:
+    def _reduce(
+        self, logits: NDArray[np.float32], activation: Activation
+    ) -> tuple[NDArray[np.float32]]:
         if (tokens := self.score_tokens) is not None:
             score = logits[tokens.true : tokens.true + 1]
             logits = score if tokens.false is None else score - logits[tokens.false]
-        return activate(logits, activation)
+        return (activate(logits, activation),)

@@ -62,6 +62,11 @@ class EncoderTokenizer:
         """The highest token id plus 1."""
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
+    def token_id(self, token: str) -> int | None:
+        """Return the id of a token by its content; None if it is not in the vocabulary."""
+        token_id: int | None = self._backend.token_to_id(token)
+        return token_id
+
     def encode(self, text: str, *, truncate: bool = False) -> list[int]:
         """Return the token ids of text, with the model's special tokens around it.
 

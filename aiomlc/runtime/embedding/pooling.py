@@ -80,12 +80,12 @@ def pool(states: NDArray[np.float32], pooling: Pooling) -> NDArray[np.float32]:
     return vector
 
 
-def l2_normalize(vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the vector divided by its L2 norm; a zero vector is returned unchanged."""
-    wide = vector.astype(np.float64)
-    norm = np.sqrt(np.dot(wide, wide))
-    unit: NDArray[np.float32] = (wide / (norm or 1.0)).astype(np.float32)
-    return unit
+def l2_normalize(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a vector, or each row, divided by its L2 norm; zero vectors are not changed."""
+    wide = vectors.astype(np.float64)
+    norms = np.linalg.norm(wide, axis=-1, keepdims=True)
+    units: NDArray[np.float32] = (wide / np.where(norms == 0, 1, norms)).astype(np.float32)
+    return units
 
 
 def read_sentence_config(files: ConfigFiles, default: Pooling = "mean") -> SentenceConfig:

@@ -21,6 +21,7 @@ from aiomlc.runtime.embedding.embedder import Classifier, Embedder
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.embedding.pair_prompt import PairPromptTokenizer, read_pair_template
 from aiomlc.runtime.embedding.pooling import SentenceConfig, read_sentence_config
+from aiomlc.runtime.embedding.token_heads import read_token_heads
 from aiomlc.runtime.loading.capacity import sequence_length
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder
@@ -110,6 +111,7 @@ def _assemble(
         prompts=sentence_config.prompts,
         default_prompt=sentence_config.default_prompt,
         dimensions=_read_dimensions(directory),
+        heads=read_token_heads(directory.files, hidden, tokenizer.token_id),
     )
     return LoadedEncoder(embedder)
 

@@ -15,8 +15,10 @@ import tokenizers.pre_tokenizers
 
 from aiomlc.runtime.embedding.activation import Activation
 from aiomlc.runtime.embedding.batcher import EncoderBatcher
+from aiomlc.runtime.embedding.dense import DenseLayer
 from aiomlc.runtime.embedding.embedder import Classifier, Embedder
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
+from aiomlc.runtime.embedding.token_heads import TokenHeads
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder
 from aiomlc.runtime.native.encoder import EncoderInput
 
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAX_TOKENS = 16
+_TOKEN_HEADS = TokenHeads(
+    DenseLayer(np.array([[1, 0, 0]], np.float32), np.array([-2], np.float32), has_tanh=False),
+    DenseLayer(np.eye(2, 3, dtype=np.float32), None, has_tanh=False),
+)
 
 
 @final
@@ -35,6 +41,8 @@ class FakeEncoder:
 
     Args:
         labels: The names of the labels of a classifier; empty for an encoder that embeds.
+        has_token_heads: Whether tokens have a weight, 2 less than their id, and a vector,
+            `[token id, position]`.
         hand_stepped: Whether each batch waits for a call to `allow`, so that a test controls
             when it ends.
         failure: The exception that the next batch raises, or None.
@@ -44,10 +52,12 @@ class FakeEncoder:
         self,
         *,
         labels: Sequence[str] = (),
+        has_token_heads: bool = False,
         hand_stepped: bool = False,
         failure: Exception | None = None,
     ) -> None:
         self.labels: tuple[str, ...] = tuple(labels)
+        self.has_token_heads = has_token_heads
         self.batches: list[list[list[int]]] = []  #: The inputs of each forward pass.
         self.failure = failure
         self._gate = threading.Semaphore(0) if hand_stepped else None
@@ -104,7 +114,8 @@ def fake_encoder(encoder: FakeEncoder, *, batch_tokens: int = 64) -> LoadedEncod
         "vocab_size": 26,
     }
     if not encoder.labels:
-        return LoadedEncoder(Embedder(**common, size=3, prompts={"query": "q"}))
+        heads = _TOKEN_HEADS if encoder.has_token_heads else TokenHeads()
+        return LoadedEncoder(Embedder(**common, size=3, prompts={"query": "q"}, heads=heads))
 
     activation: Activation = "sigmoid" if len(encoder.labels) == 1 else "softmax"
     return LoadedEncoder(Classifier(**common, labels=encoder.labels, activation=activation))

@@ -128,8 +128,8 @@ async def test_the_positions_of_roberta_begin_after_the_padding(directory_of: Di
 
 async def test_embedders_and_rerankers_are_not_each_other(directory_of: Directory) -> None:
     async with AsyncMLCEngine(directory_of("roberta")) as engine:
-        with pytest.raises(BadRequestError, match="is an encoder, which does not support rerank"):
-            await engine.rerank("a", ["b"])
+        with pytest.raises(BadRequestError, match="is an encoder, which does not support classify"):
+            await engine.classify("a")
     async with AsyncMLCEngine(directory_of("bert_reranker")) as engine:
         with pytest.raises(BadRequestError, match="is a classifier, which does not support embed"):
             await engine.embeddings.create(input="a")

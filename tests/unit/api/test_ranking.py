@@ -159,18 +159,97 @@ async def test_a_model_with_several_labels_scores_no_pairs() -> None:
 @pytest.mark.parametrize("core", [FakeEncoder(), FakeCore()])
 async def test_another_kind_of_model_is_refused(core: FakeEncoder | FakeCore) -> None:
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
-        for call in (engine.rerank("a", ["b"]), engine.score([("a", "b")]), engine.classify("a")):
-            with pytest.raises(BadRequestError, match="not support rerank, score") as caught:
-                await call
+        with pytest.raises(BadRequestError, match="which does not support classify") as caught:
+            await engine.classify("a")
 
     assert caught.value.param == "model"
+
+
+async def test_a_decoder_scores_no_pairs() -> None:
+    async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
+        for call in (engine.rerank("a", ["b"]), engine.score([("a", "b")])):
+            with pytest.raises(BadRequestError, match="decoder, which does not support rerank and"):
+                await call
+
+
+def embedder() -> AsyncMLCEngine:
+    return AsyncMLCEngine(loader=fake_loader(FakeEncoder(has_token_heads=True)))
+
+
+def cosine(first: list[float], second: list[float]) -> float:
+    product = sum(x * y for x, y in zip(first, second, strict=True))
+    return product / (math.hypot(*first) * math.hypot(*second))
+
+
+async def test_an_encoder_scores_by_the_cosine_of_embeddings() -> None:
+    async with embedder() as engine:
+        response = await engine.score([("b", "c"), ("z", "de")])
+
+    # The first text has the prompt "q", which is the token 16.
+    vectors = [([8.5, 0.5, 1], [2, 0, 1]), ([20.5, 0.5, 1], [3.5, 0.5, 1])]
+    assert [item.score for item in response.data] == pytest.approx([cosine(*v) for v in vectors])
+    assert (response.usage.total_tokens, response.model) == (7, "fake")
+
+
+async def test_an_encoder_ranks_by_the_embeddings_that_are_asked_for() -> None:
+    async with embedder() as engine:
+        sparse = await engine.rerank("dz", ["d", "az", "zd"], similarity="sparse")
+        late = await engine.rerank("dz", ["abz", "ad"], similarity="multi_vector")
+
+    ranked = [(each.index, each.relevance_score) for each in sparse.results]
+    assert ranked == [(2, 23 * 23 + 1), (1, 23 * 23), (0, 1)]
+    query = [[3.0, 1.0], [25.0, 2.0]]
+    best = [
+        sum(max(cosine(row, other) for other in rows) for row in query) / 2
+        for rows in ([[1.0, 1.0], [25.0, 2.0]], [[3.0, 1.0]])
+    ]
+    assert [each.index for each in late.results] == [1, 0] if best[1] > best[0] else [0, 1]
+    assert sorted(each.relevance_score for each in late.results) == pytest.approx(sorted(best))
+
+
+async def test_documents_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = FakeEncoder(has_token_heads=True)
+    documents = ["abc", "zzzzz", "d", "ef", "g"]
+    async with AsyncMLCEngine(loader=fake_loader(encoder)) as engine:
+        pairs = [("b", document) for document in documents]
+        whole = await engine.score(pairs, similarity="multi_vector")
+        monkeypatch.setattr("aiomlc.api.similarity._PART_TOKENS", 4)
+        encoder.batches.clear()
+        parts = await engine.score(pairs, similarity="multi_vector")
+        several = await engine.score([*pairs, ("c", "a")], similarity="multi_vector")
+
+    assert [len(batch) for batch in encoder.batches[:4]] == [1, 1, 1, 3]
+    assert parts.data == whole.data
+    assert [each.score for each in several.data[:5]] == [each.score for each in whole.data]
+
+
+async def test_what_a_model_cannot_compare_is_refused() -> None:
+    plain = AsyncMLCEngine(loader=fake_loader(FakeEncoder()))
+    for engine, message in ((plain, "has no sparse_linear.pt"), (classifier(), "is a classifier")):
+        async with engine:
+            with pytest.raises(BadRequestError, match=message) as caught:
+                await engine.score([("a", "b")], similarity="sparse")
+
+            assert caught.value.param == "similarity"
+    async with embedder() as engine:
+        with pytest.raises(BadRequestError, match="similarity"):
+            await engine.score([("a", "b")], extra_body={"similarity": "cosine"})
+
+
+async def test_a_document_that_is_too_long_is_named() -> None:
+    async with embedder() as engine:
+        with pytest.raises(InputTooLongError) as caught:
+            await engine.rerank("a", ["b", "c" * 17])
+
+    assert str(caught.value).startswith("documents[1]: must have at most 16 tokens, got 17")
+    assert caught.value.index == 1
 
 
 async def test_a_classifier_refuses_embeddings_and_chat() -> None:
     async with classifier() as engine:
         with pytest.raises(BadRequestError, match="is a classifier, which does not support emb"):
             await engine.embeddings.create(input="a")
-        with pytest.raises(BadRequestError, match="is a classifier, which supports only rerank"):
+        with pytest.raises(BadRequestError, match="which supports only classify, rerank and"):
             await engine.chat.completions.create(messages=[{"role": "user", "content": "a"}])
 
 

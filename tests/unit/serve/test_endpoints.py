@@ -88,6 +88,26 @@ async def test_streamed_response_has_named_events_and_no_done() -> None:
     assert "".join(deltas) == "Hi!"
 
 
+async def test_weights_and_vectors_of_tokens_are_fields_of_embeddings() -> None:
+    encoder = AsyncMLCEngine(loader=fake_loader(FakeEncoder(has_token_heads=True)))
+    async with encoder, http_client(create_app({"a": encoder})) as client:
+        fields = {"input": [[4, 3]], "normalize": False}
+        options = {"return_sparse": True, "return_multi_vector": True}
+        plain = await client.post("/v1/embeddings", json=fields)
+        embeddings = await client.post("/v1/embeddings", json={**fields, **options})
+        pairs = {"text_1": "d", "text_2": ["d", "e"], "similarity": "sparse"}
+        scores = await client.post("/v1/score", json=pairs)
+        wrong = await client.post("/v1/score", json={**pairs, "similarity": "cosine"})
+
+    item = {"object": "embedding", "index": 0, "embedding": [3.5, 0.5, 1]}
+    tokens = {"sparse_embedding": {"indices": [3, 4], "values": [1, 2]}, "multi_vector": [[3, 1]]}
+    assert plain.json()["data"] == [item]
+    assert embeddings.json()["data"] == [{**item, **tokens}]
+    # The query has the prompt "q", which is no token of the documents.
+    assert [each["score"] for each in scores.json()["data"]] == [1, 0]
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "similarity")
+
+
 async def test_embeddings_of_an_encoder_beside_a_decoder() -> None:
     decoder = AsyncMLCEngine(loader=fake_loader(FakeCore(["Hi!"])))
     encoder = AsyncMLCEngine(loader=fake_loader(FakeEncoder()))
