@@ -10,7 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from aiomlc.errors import BadRequestError
+from aiomlc.runtime.output_formats.tool_syntax.gemma4_rules import (
+    QUOTE,
+    Gemma4Rules,
+    render_value,
+)
 from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     Call,
     CallContext,
@@ -21,15 +25,14 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     ToolSchema,
     ToolSyntax,
     dump_arguments,
+    object_rule,
 )
 
-_QUOTE: Final = '<|"|>'
 _PREFIX: Final = "call:"
 _HEAD = re.compile(r"\s*call:([\w.\-]{1,128})\{")
 _INCOMPLETE_HEAD = re.compile(r"\s*(?:c|ca|cal|call|call:[\w.\-]{0,128})?")
 _STRUCTURE = re.compile(r'<\|"\|>|[\[\]{}]')
 _KEY = re.compile(r"\s*([^\s,:{}\[\]]+)\s*:")
-_PLAIN_KEY = re.compile(r"[\w.\-]+")
 _SCALAR = re.compile(r"[^,{}\[\]]+")
 _CONSTANTS = {"None": None, "True": True, "False": False}
 
@@ -44,7 +47,7 @@ class Gemma4Calls(ToolSyntax):
 
     @property
     def markers(self) -> tuple[str, ...]:
-        return (_QUOTE,)
+        return (QUOTE,)
 
     def create_parser(self, position: int, context: CallContext) -> _CallParser:
         del context
@@ -53,31 +56,17 @@ class Gemma4Calls(ToolSyntax):
     def grammar_rules(
         self, tools: Sequence[ToolSchema], literal: Callable[[str], str], *, allow_parallel: bool
     ) -> list[str]:
-        raise BadRequestError(
-            "tool_choice: calls cannot be enforced in the tool-call format of Gemma 4, whose "
-            "values are not JSON",
-            param="tool_choice",
-        )
+        del allow_parallel  # Each call has markers of its own.
+        rules = []
+        for number, tool in enumerate(tools):
+            arguments, own = Gemma4Rules(f"c{number}", tool, literal).arguments()
+            head = literal(f"{_PREFIX}{tool.name}")
+            rules += [*own, f"object_{number}: {head} {arguments}"]
+
+        return [*rules, object_rule(tools), "body: object"]
 
     def render(self, calls: Sequence[HistoryCall]) -> list[str]:
-        return [f"{_PREFIX}{name}{_render(arguments)}" for name, arguments in calls]
-
-
-def _render(value: object) -> str:
-    match value:
-        case str():
-            return f"{_QUOTE}{value}{_QUOTE}"
-        case Mapping():
-            items = (f"{_render_key(key)}:{_render(item)}" for key, item in value.items())
-            return f"{{{','.join(items)}}}"
-        case list() | tuple():
-            return f"[{','.join(map(_render, value))}]"
-        case _:
-            return json.dumps(value)
-
-
-def _render_key(key: str) -> str:
-    return key if _PLAIN_KEY.fullmatch(key) else f"{_QUOTE}{key}{_QUOTE}"
+        return [f"{_PREFIX}{name}{render_value(arguments)}" for name, arguments in calls]
 
 
 @final
@@ -114,7 +103,7 @@ class _CallParser:
         """Return the index after the closing brace, or None while it is open."""
         for match in _STRUCTURE.finditer(text, self._position):
             self._position = match.end()
-            if match[0] == _QUOTE:
+            if match[0] == QUOTE:
                 self._in_string = not self._in_string
             elif not self._in_string:
                 self._depth += 1 if match[0] in "[{" else -1
@@ -122,7 +111,7 @@ class _CallParser:
                     return match.end()
 
         # A delimiter of strings may be incomplete at the end of the text.
-        self._position = max(self._position, len(text) - len(_QUOTE) + 1)
+        self._position = max(self._position, len(text) - len(QUOTE) + 1)
         return None
 
 
@@ -149,7 +138,7 @@ class _Values:
     def _value(self) -> object:
         self._skip_space()
         text, position = self._text, self._position
-        if text.startswith(_QUOTE, position):
+        if text.startswith(QUOTE, position):
             return self._string()
 
         match text[position : position + 1]:
@@ -183,7 +172,7 @@ class _Values:
 
     def _entry(self) -> tuple[str, object]:
         self._skip_space()
-        if self._text.startswith(_QUOTE, self._position):
+        if self._text.startswith(QUOTE, self._position):
             key = self._string()
             if not self._takes(":"):
                 raise ValueError("expected a colon")
@@ -198,9 +187,9 @@ class _Values:
         return match[1], self._value()
 
     def _string(self) -> str:
-        begin = self._position + len(_QUOTE)
-        end = self._text.index(_QUOTE, begin)
-        self._position = end + len(_QUOTE)
+        begin = self._position + len(QUOTE)
+        end = self._text.index(QUOTE, begin)
+        self._position = end + len(QUOTE)
         return self._text[begin:end]
 
     def _scalar(self) -> object:

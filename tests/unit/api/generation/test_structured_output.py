@@ -237,10 +237,7 @@ TAG_FORMAT: dict[str, Any] = {
     "triggers": ["<n"],
 }
 JSON_WITH_MARKERS = json.dumps({"a": 1, "b": '<tool_call>{"name": "add"}</tool_call>'})
-# The calls of Gemma 4 cannot be enforced: test_tool_grammar.py.
-FORMATS_WITH_MARKERS = [
-    item for item in TOOL_FORMATS if not (item.marker_optional or item.name == "gemma4")
-]
+FORMATS_WITH_MARKERS = [item for item in TOOL_FORMATS if not item.marker_optional]
 
 
 @pytest.mark.parametrize("tool_format", FORMATS_WITH_MARKERS, ids=lambda item: str(item.name))

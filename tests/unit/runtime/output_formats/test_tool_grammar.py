@@ -114,6 +114,10 @@ CALLS = {
     ),
     "pythonic": ("[f(a=1)]", '[f(a=1, b="x"), g()]'),
     "gorilla": ("<<function>>f(a=1)", '<<function>>f(a=1, b="x")<<function>>g()'),
+    "gemma4": (
+        '<|tool_call>call:f{a:1,b:<|"|>x<|"|>}<tool_call|>',
+        "<|tool_call>call:f{a:1}<tool_call|><|tool_call>call:g{}<tool_call|>",
+    ),
     "deepseek_v3": (
         f"<｜tool▁calls▁begin｜>{V3_F}<｜tool▁calls▁end｜>",
         f"<｜tool▁calls▁begin｜>{V3_F}\n{V3_G}<｜tool▁calls▁end｜>",
@@ -193,15 +197,8 @@ def sample_output(grammar: Grammar, rng: random.Random) -> str:
     return ""
 
 
-def test_calls_of_gemma_4_cannot_be_enforced() -> None:
-    with pytest.raises(BadRequestError, match="cannot be enforced in the tool-call") as error:
-        allows("", "gemma4", [F], must=True, parallel=True)
-
-    assert error.value.param == "tool_choice"
-
-
 @pytest.mark.parametrize("allow_parallel", [True, False])
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "gemma4"])
+@pytest.mark.parametrize("name", FORMATS)
 def test_the_parser_finds_valid_calls_in_whatever_the_grammar_accepts(
     name: str, *, allow_parallel: bool
 ) -> None:
@@ -341,5 +338,125 @@ def test_python_arguments_without_a_schema_are_unconstrained(arguments: str) -> 
 def test_a_function_that_python_cannot_call_is_rejected(tool: ToolSchema) -> None:
     with pytest.raises(BadRequestError, match="Python calls") as caught:
         allows("", "pythonic", [tool], must=True, parallel=True)
+
+    assert caught.value.param == "tool_choice"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_accepted"),
+    [
+        ("size:[1,2]", True),
+        ("", False),
+        ("size:[<|x|>]", False),
+        ('unit:<|"|>C<|"|>,size:[]', True),
+        ("unit:null,size:[]", True),
+        ('unit:<|"|>K<|"|>,size:[]', False),
+        ('size:[],unit:<|"|>C<|"|>', False),
+        ('size:[],any:{a:[true,<|"|>x}<|"|>],b.c:{}},const:<|"|>x<|"|>', True),
+        ('size:[],maybe:<|"|>it\'s ] \n"<|"|>', True),
+        ("size:[],maybe:null", True),
+        ('size:[],yes:true,word:<|"|>a<|"|>', True),
+        ("size:[],yes:false", False),
+        ("size:[],word:null", False),
+        ("size:[],other:1", False),
+    ],
+)
+def test_values_of_gemma_4_must_match_their_schema(arguments: str, *, is_accepted: bool) -> None:
+    text = f"<|tool_call>call:f{{{arguments}}}<tool_call|>"
+
+    tools = [ToolSchema("f", PARAMETERS)]
+    assert allows(text, "gemma4", tools, must=True, parallel=True) is is_accepted
+
+
+NESTED: dict[str, Any] = {
+    "type": "object",
+    "$defs": {
+        "Node": {
+            "type": "object",
+            "properties": {
+                "n": {"type": "integer", "minimum": 1, "maximum": 3},
+                "next": {"$ref": "#/$defs/Node"},
+            },
+            "required": ["n"],
+            "additionalProperties": False,
+        }
+    },
+    "properties": {
+        "node": {"$ref": "#/$defs/Node"},
+        "some": {"type": "array", "items": {"enum": ["a", 1]}, "minItems": 1, "maxItems": 2},
+        "of type": {"type": "object", "additionalProperties": {"type": "boolean"}},
+        "none": {"type": "array", "maxItems": 0},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_accepted"),
+    [
+        ("node:{n:1,next:{n:2,next:{n:3}}}", True),
+        ("node:{n:1,next:{n:4}}", False),
+        ("node:{next:{n:1}}", False),
+        ('some:[<|"|>a<|"|>,1]', True),
+        ("some:[]", False),
+        ("some:[1,1,1]", False),
+        ('<|"|>of type<|"|>:{x:true,y:false},none:[]', True),
+        ('<|"|>of type<|"|>:{x:1}', False),
+        ("none:[1]", False),
+    ],
+)
+def test_nested_values_of_gemma_4_must_match_their_schema(
+    arguments: str, *, is_accepted: bool
+) -> None:
+    text = f"<|tool_call>call:f{{{arguments}}}<tool_call|>"
+
+    tools = [ToolSchema("f", NESTED)]
+    assert allows(text, "gemma4", tools, must=True, parallel=True) is is_accepted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_parser_reads_nested_values_of_gemma_4(seed: int) -> None:
+    rng = random.Random(seed)
+    tool = ToolSchema("f", NESTED)
+    grammar = tool_grammar(
+        [tool], FORMATS["gemma4"], lambda _: None, must_call=True, allow_parallel=False
+    )
+
+    outputs = list(filter(None, (sample_output(grammar, rng) for _ in range(20))))
+
+    assert outputs
+    for output in outputs:
+        parser = ToolCallParser(FORMATS["gemma4"], {"f": NESTED})
+        result = ParsedOutput([*parser.put(output), *parser.finish(is_truncated=False)])
+        ((_, arguments),) = result.calls
+        jsonschema.validate(json.loads(arguments), NESTED)
+
+
+@pytest.mark.parametrize("arguments", ["", "a:1", 'a:<|"|>x<|"|>,b:[{}]'])
+def test_arguments_of_gemma_4_without_a_schema_are_unconstrained(arguments: str) -> None:
+    text = f"<|tool_call>call:f{{{arguments}}}<tool_call|>"
+
+    tools = [ToolSchema("f", {"type": "object"})]
+    assert allows(text, "gemma4", tools, must=True, parallel=True)
+
+
+@pytest.mark.parametrize(
+    ("tool", "problem"),
+    [
+        (ToolSchema("f g", {"type": "object"}), "the function name"),
+        (ToolSchema("f", {"type": "object", "oneOf": [{}]}), "keywords in the schema: oneOf"),
+        (ToolSchema("f", {"properties": {"a": {**STRING}}}), "keywords in the schema: maxLength"),
+        (ToolSchema("f", {"properties": {"a": {"type": "text"}}}), "unknown types.*: text"),
+        (ToolSchema("f", {"properties": {"a": {"enum": ['<|"|>']}}}), "which ends it"),
+        (ToolSchema("f", {"properties": {"a": {"$ref": "#/$defs/b"}}}), "leads nowhere"),
+        (ToolSchema("f", {"properties": {'<|"|>': {}}}), "which ends it"),
+        (ToolSchema("f", {"properties": {"a": {"type": "null", "enum": [1]}}}), "no value of an"),
+        (ToolSchema("f", {"properties": {"a": {"anyOf": [False]}}}), "no value matches"),
+    ],
+)
+def test_a_function_that_cannot_be_enforced_for_gemma_4_is_rejected(
+    tool: ToolSchema, problem: str
+) -> None:
+    with pytest.raises(BadRequestError, match=rf"\(Gemma 4\): .*{problem}") as caught:
+        allows("", "gemma4", [tool], must=True, parallel=True)
 
     assert caught.value.param == "tool_choice"
