@@ -179,6 +179,12 @@ def _qwen35(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def _deepstack(model: GGUFModel, _: Mapping[str, Any]) -> dict[str, Any]:
+    """A file says how many layers add features of an image, not which layers of the tower."""
+    layers = model.metadata.integer(model.key("n_deepstack_layers"), 0)
+    return {"vision_config": {"deepstack_visual_indexes": list(range(layers))}}
+
+
 def _lfm2moe(model: GGUFModel, _: Mapping[str, Any]) -> dict[str, Any]:
     """The experts' bias is in the layers that have experts only."""
     return {"use_expert_bias": any(name.endswith(".exp_probs_b.bias") for name in model.tensors)}
@@ -380,6 +386,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             tensors={"qkv_bias": "attn_q.bias"},
             constants=_NO_WINDOW,
         ),
+        "qwen2vl": Architecture(model_type="qwen2_vl", constants=_NO_WINDOW),
         "qwen3": Architecture(model_type="qwen3", tensors=_ATTENTION_BIAS, constants=_NO_WINDOW),
         "qwen35": Architecture(
             model_type="qwen3_5_text",
@@ -400,6 +407,19 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             integers={"moe_intermediate_size": "expert_feed_forward_length", **_EXPERTS},
             tensors=_ATTENTION_BIAS,
             constants={"norm_topk_prob": True, **_NO_WINDOW},
+        ),
+        "qwen3vl": Architecture(
+            model_type="qwen3_vl",
+            tensors=_ATTENTION_BIAS,
+            constants=_NO_WINDOW,
+            extra=_deepstack,
+        ),
+        "qwen3vlmoe": Architecture(
+            model_type="qwen3_vl_moe",
+            integers={"moe_intermediate_size": "expert_feed_forward_length", **_EXPERTS},
+            tensors=_ATTENTION_BIAS,
+            constants=_NO_WINDOW,
+            extra=_deepstack,
         ),
         "qwen3next": Architecture(
             model_type="qwen3_next",

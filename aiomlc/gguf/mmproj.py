@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("find_mmproj", "image_settings", "is_mmproj", "tower_fields", "tower_names")
+__all__ = (
+    "find_mmproj",
+    "image_settings",
+    "is_mmproj",
+    "tower_fields",
+    "tower_names",
+    "tower_qkv",
+)
 
 import logging
 from collections.abc import Mapping
@@ -10,12 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from aiomlc.gguf.model import GGUFModel, read_gguf
-from aiomlc.gguf.projectors import PROJECTORS, Projector
+from aiomlc.gguf.projectors import PROJECTORS, Projector, projector_kind
 
 _log = logging.getLogger("aiomlc")
 
 _PREFIX: Final = "mmproj"
-_KINDS: Final = ("clip.projector_type", "clip.vision.projector_type")
 
 
 def is_mmproj(path: Path) -> bool:
@@ -36,19 +42,15 @@ def find_mmproj(model: Path) -> GGUFModel | None:
         return None
 
     tower = read_gguf(max(files, key=lambda path: (path.stat().st_size, path.name)))
-    if (kind := _kind(tower)) in PROJECTORS:
+    if (kind := projector_kind(tower)) in PROJECTORS:
         return tower
 
     _log.warning("%s: the projector %r is not supported: no images are read", tower.path, kind)
     return None
 
 
-def _kind(tower: GGUFModel) -> str:
-    return next((tower.metadata.string(key) for key in _KINDS if key in tower.metadata), "")
-
-
 def _projector(tower: GGUFModel) -> Projector:
-    return PROJECTORS[_kind(tower)]
+    return PROJECTORS[projector_kind(tower)]
 
 
 def tower_fields(tower: GGUFModel, hidden_size: int) -> dict[str, Any]:
@@ -71,4 +73,9 @@ def image_settings(tower: GGUFModel) -> dict[str, Any]:
 
 def tower_names(tower: GGUFModel) -> Mapping[str, str]:
     """Return the names that tensors have in a Hugging Face directory, by those of the file."""
-    return {name: _projector(tower).name(name) for name in tower.tensors}
+    return _projector(tower).names(tower)
+
+
+def tower_qkv(tower: GGUFModel) -> tuple[str, ...]:
+    """Return the names of a layer's modules that a directory has one in place of; often none."""
+    return _projector(tower).qkv

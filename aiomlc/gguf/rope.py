@@ -19,6 +19,7 @@ _ORIGINAL = "rope.scaling.original_context_length"
 _ATTENTION = "rope.scaling.attn_factor"
 _YARN_ATTENTION = "rope.scaling.yarn_attn_factor"
 _OLD_LINEAR = "rope.scale_linear"
+_SECTIONS = "rope.dimension_sections"
 _BETAS = {"beta_fast": "rope.scaling.yarn_beta_fast", "beta_slow": "rope.scaling.yarn_beta_slow"}
 _TYPES = ("none", "linear", "yarn", "longrope")
 _NAMES = {
@@ -28,6 +29,7 @@ _NAMES = {
     "rope_scaling.factor": _FACTOR,
     "rope_scaling.original_max_position_embeddings": _ORIGINAL,
     "rope_scaling.attention_factor": _ATTENTION,
+    "rope_scaling.mrope_section": _SECTIONS,
     **{f"rope_scaling.{name}": suffix for name, suffix in _BETAS.items()},
 }
 #: Divisors of the frequencies, one per rotated pair: of every length, or by length.
@@ -47,13 +49,25 @@ def rope_fields(
     fields: dict[str, Any] = {
         "rope_theta": metadata.number(model.key(_THETA), _DEFAULT_THETA),
         "partial_rotary_factor": _partial_factor(model, head_dim),
-        "rope_scaling": _scaling(model, context),
+        "rope_scaling": _with_sections(model, _scaling(model, context)),
     }
     names = {field: model.key(suffix) for field, suffix in _NAMES.items()}
     names |= {"rope_scaling.short_factor": _SHORT, "rope_scaling.long_factor": _LONG}
     if _DIVISORS in model.tensors:
         names |= {"rope_scaling.short_factor": _DIVISORS, "rope_scaling.long_factor": _DIVISORS}
     return fields, names
+
+
+def _with_sections(model: GGUFModel, scaling: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Add the pairs of each axis to a scaling: of time, height, width, and one that is not used."""
+    key = model.key(_SECTIONS)
+    if not (sections := model.metadata.integers(key)):
+        return scaling
+
+    if any(sections[3:]):
+        raise model.metadata.error(key, f"must be 0 after three integers, got {sections}")
+
+    return {"rope_type": "default", **(scaling or {}), "mrope_section": sections[:3]}
 
 
 def _partial_factor(model: GGUFModel, head_dim: int) -> float:

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from aiomlc.errors import ModelNotFoundError
+from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.gguf.config import config_fields
 from aiomlc.gguf.directory import ConfigFiles
-from aiomlc.gguf.mmproj import find_mmproj, tower_fields
+from aiomlc.gguf.mmproj import find_mmproj, tower_fields, tower_qkv
 from aiomlc.gguf.model import read_gguf
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig, EncoderNames
@@ -192,8 +192,14 @@ VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig | None]] = MappingPro
 )
 
 
-# Families whose decoders see all positions of an image at once, which a GGUF file does not say.
-_SEE_WHOLE_IMAGES = ("gemma3",)
+# What images change in decoders whose GGUF files are those of text.
+_WITH_IMAGES: Mapping[str, Callable[[Fields, DecoderConfig], DecoderConfig]] = MappingProxyType(
+    {
+        "gemma3_text": lambda _, config: config.with_attention(sees_whole_pieces=True),
+        "qwen3_5_moe_text": qwen3_5.with_image_positions,
+        "qwen3_5_text": qwen3_5.with_image_positions,
+    }
+)
 # Families whose tower MLC's format has.
 _MLC_VISION = ("llava",)
 _CONTENTS = "a model's directory has one of them, a tokenizer and safetensors or MLC weights"
@@ -303,8 +309,9 @@ def _read_gguf_description(files: ConfigFiles) -> ModelDescription:
     layout = model.checkpoint.in_gguf(model.model_type)
     model = replace(model, checkpoint=layout)
     vision = _read_mmproj(path, model)
-    if vision is not None and vision.model_type in _SEE_WHOLE_IMAGES:
-        model = model.with_attention(sees_whole_pieces=True)
+    if vision is not None and model.model_type in _WITH_IMAGES:
+        with load_errors(path):
+            model = _WITH_IMAGES[model.model_type](fields, model)
     return ModelDescription(as_encoder(model, fields, files), path, None, vision)
 
 
@@ -317,7 +324,14 @@ def _read_mmproj(path: Path, model: DecoderConfig) -> VisionConfig | None:
 
         fields = Fields(tower_fields(tower, model.hidden_size), tower.path)
         vision = VISION_TYPES[fields.string("model_type")](fields)
-        return None if vision is None else vision.in_gguf()
+        if vision is not None and vision.embedded_size != model.embedded_row_size:
+            raise ModelLoadError(
+                f"{tower.path}: its rows have {vision.embedded_size} numbers, and those of "
+                f"{path.name} have {model.embedded_row_size}: download the file of the same model",
+                path=tower.path,
+            )
+
+        return None if vision is None else vision.in_gguf(tower_qkv(tower))
 
 
 def _encoder_in_gguf(config: EncoderConfig, tensors: Container[str]) -> EncoderConfig:

@@ -38,11 +38,14 @@ ARCHITECTURES: Mapping[str, str] = {
     "mixtral": "llama",
     "olmo3": "olmo2",
     "phi": "phi2",
+    "qwen2_5_vl_text": "qwen2vl",
     "qwen2_moe": "qwen2moe",
+    "qwen2_vl_text": "qwen2vl",
     "qwen3_5_moe_text": "qwen35moe",
     "qwen3_5_text": "qwen35",
     "qwen3_moe": "qwen3moe",
     "qwen3_next": "qwen3next",
+    "qwen3_vl_text": "qwen3vl",
 }
 _GEMMA_CONFIGS = {"gemma3n": gguf_gemma4.add_3n_config, "gemma4": gguf_gemma4.add_config}
 _PERMUTED = ("granite", "internlm3", "llama", "mistral", "mixtral", "smollm3")
@@ -131,6 +134,7 @@ def write_gguf(
     else:
         _add_config(writer, name, config)
         _add_rope(writer, name, config)
+        _add_sections(writer, config)
     add_text(writer)
     known = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}
     layers = config["num_hidden_layers"]
@@ -226,6 +230,12 @@ def _add_rope(writer: gguf.GGUFWriter, name: str, config: Mapping[str, Any]) -> 
     if kind == "llama3":
         divisors = _llama3_divisors(rotated, rope["rope_theta"], scaling)
         writer.add_tensor("rope_freqs.weight", divisors)
+
+
+def _add_sections(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    for field in ("rope_scaling", "rope_parameters"):
+        if sections := (config.get(field) or {}).get("mrope_section"):
+            writer.add_rope_dimension_sections([*sections, 0])
 
 
 def _llama3_divisors(size: int, theta: float, scaling: Mapping[str, Any]) -> NDArray[np.float32]:

@@ -9,6 +9,7 @@ __all__ = (
     "TowerPrompt",
     "image_text",
     "tower_tokenizer",
+    "tower_weights",
     "write_tower_model",
 )
 
@@ -24,7 +25,7 @@ from tokenizers import Tokenizer
 
 from aiomlc.models import VisionConfig, read_description, vision_parameters
 from aiomlc.models.parameters.parameter import Parameter
-from tests.model.tiny_models import tiny_tokenizer, write_safetensors
+from tests.model.tiny_models import Weights, tiny_tokenizer, write_safetensors
 from tests.model.tiny_pieces import IMAGE_TOKEN, MODELS, PieceModel
 
 _HALF = [0.5, 0.5, 0.5]
@@ -221,11 +222,16 @@ def write_tower_model(directory: Path, name: str) -> Path:
     (directory / "config.json").write_text(json.dumps(config | dict(tower.others or {})))
     (directory / "preprocessor_config.json").write_text(json.dumps(tower.processor))
     tower_tokenizer(tower).save(str(directory / "tokenizer.json"))
-    vision = read_description(directory).vision
-    assert vision is not None
-    weights = tower.decoder.weights() | dict(_weights(tower, vision))
+    weights = tower.decoder.weights() | tower_weights(directory, name)
     write_safetensors(directory / "model.safetensors", weights)
     return directory
+
+
+def tower_weights(directory: Path, name: str) -> Weights:
+    """Return the tensors of the tower whose config is in a directory."""
+    vision = read_description(directory).vision
+    assert vision is not None
+    return dict(_weights(TOWERS[name], vision))
 
 
 def _weights(tower: TinyTower, vision: VisionConfig) -> Iterator[tuple[str, Any]]:

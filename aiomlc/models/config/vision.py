@@ -161,6 +161,9 @@ class VisionConfig:
     image_size: int  #: The side of the largest square that the table of positions has.
     patch_size: int  #: The side of a patch.
     patch_inputs: int  #: The numbers of a patch.
+    num_frames: int = 1  #: Equal frames that a patch has of an image.
+    #: Whether the matrix of each frame is a tensor of its own; then a patch has one frame.
+    separates_frames: bool = False
     patch_bias: bool
     hidden_size: int
     intermediate_size: int
@@ -228,14 +231,27 @@ class VisionConfig:
         inner = max(heads, 3 * self.intermediate_size)
         return 2 * self.patch_inputs + 4 * self.hidden_size + inner + 2 * self.embedded_size
 
-    def in_gguf(self) -> Self:
-        """Return the tower as llama.cpp's converter writes it: norms include their offsets, and
-        pairs of alternating frequencies are neighbors."""
+    def in_gguf(self, qkv: tuple[str, ...] = ()) -> Self:
+        """Return the tower as llama.cpp's converter writes it.
+
+        Norms include their offsets, pairs of alternating frequencies are neighbors, and each frame
+        of a patch has a matrix.
+
+        Args:
+            qkv: The names of queries, keys and values, if they are separated there only.
+        """
         projector = tuple(
             replace(step, offset=0.0) if isinstance(step, NormStep) else step
             for step in self.projector
         )
-        return replace(self, projector=projector, alternates_rows=self.rope_alternates)
+        return replace(
+            self,
+            projector=projector,
+            alternates_rows=self.rope_alternates,
+            patch_inputs=self.patch_inputs // self.num_frames,
+            separates_frames=self.num_frames > 1,
+            names=replace(self.names, qkv=qkv or self.names.qkv),
+        )
 
     def renamed(self, name: str) -> str:
         """Return the name by which the parameters call a tensor of a checkpoint."""

@@ -1,11 +1,15 @@
-"""Qwen 3.5: gated delta nets in three of four layers, and gated attention in the others.
-
-Only the text decoder of a multimodal model is loaded: requests cannot contain images.
-"""
+"""Qwen 3.5: gated delta nets in three of four layers, and gated attention in the others."""
 
 from __future__ import annotations
 
-__all__ = ("parse", "parse_moe", "parse_moe_text", "parse_text", "parse_with_experts")
+__all__ = (
+    "parse",
+    "parse_moe",
+    "parse_moe_text",
+    "parse_text",
+    "parse_with_experts",
+    "with_image_positions",
+)
 
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
@@ -23,7 +27,7 @@ _DEFAULTS = {"head_dim": 256}
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3_5`, which has the decoder's fields in `text_config`."""
     text = _text_fields(fields)
-    return with_sections(text, _parse(text, "qwen3_5"), _SECTIONS, interleaved=True)
+    return with_image_positions(text, _parse(text, "qwen3_5"))
 
 
 def parse_text(fields: Fields) -> DecoderConfig:
@@ -34,13 +38,21 @@ def parse_text(fields: Fields) -> DecoderConfig:
 def parse_moe(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3_5_moe`, with the decoder's fields in `text_config`."""
     text = _text_fields(fields)
-    config = parse_with_experts(text, "qwen3_5_moe")
-    return with_sections(text, config, _SECTIONS, interleaved=True)
+    return with_image_positions(text, parse_with_experts(text, "qwen3_5_moe"))
 
 
 def parse_moe_text(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3_5_moe_text`."""
     return parse_with_experts(fields, "qwen3_5_moe_text")
+
+
+def with_image_positions(fields: Fields, config: DecoderConfig) -> DecoderConfig:
+    """Return a decoder of text as one whose positions have a time, a height and a width.
+
+    Raises:
+        ModelLoadError: If a section of RoPE is invalid.
+    """
+    return with_sections(fields, config, _SECTIONS, interleaved=True)
 
 
 def _text_fields(fields: Fields) -> Fields:

@@ -137,6 +137,7 @@ def _tower(
         image_size=side * int(positions**0.5),
         patch_size=side,
         patch_inputs=vision.integer("in_channels", 3) * frames * side * side,
+        num_frames=frames,
         patch_bias=positions > 0,
         hidden_size=hidden,
         intermediate_size=vision.integer("intermediate_size"),

@@ -46,7 +46,7 @@ class GridTower(VisionTower):
             table_ids: Rows of the table of positions, int32 `[n * taps]`.
             table_weights: Their weights, float32 `[n, taps]`.
         """
-        x = self.patch_embed(patches)
+        x = self.embed(patches)
         if self.position_embed is not None:
             x = self.sum(x, self.weigh(self.position_embed(table_ids), table_weights))
         if self.pre_norm is not None:

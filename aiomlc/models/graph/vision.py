@@ -63,6 +63,13 @@ class VisionTower(Module):
             bias=config.patch_bias and not has_class,
             out_dtype="float32",
         )
+        frames = config.num_frames if config.separates_frames else 1
+        self.frame_embeds: nn.ModuleList = nn.ModuleList(
+            [
+                Linear(config.patch_inputs, hidden, bias=False, out_dtype="float32")
+                for _ in range(1, frames)
+            ]
+        )
         self.class_embed: Linear | None = _column(hidden) if has_class else None
         self.patch_bias: Linear | None = None
         if has_class and config.patch_bias:
@@ -99,7 +106,7 @@ class VisionTower(Module):
             lengths: Tokens of each input, int32 `[b]`.
             order: The tokens that are joined to each output row, int32 `[m, count]`.
         """
-        x = self.patch_embed(patches)
+        x = self.embed(patches)
         for column, vector in enumerate((self.class_embed, self.patch_bias)):
             if vector is not None:
                 x = self.sum(x, vector(self.flag(flags, column, 1)))
@@ -114,6 +121,13 @@ class VisionTower(Module):
             x = self.post_norm(x)
         for step in self.projector:
             x = step(x, order)
+        return x
+
+    def embed(self, patches: nn.Tensor) -> nn.Tensor:
+        """Return the products of patches, float32 `[n, hidden]`; all frames have their pixels."""
+        x = self.patch_embed(patches)
+        for frame in self.frame_embeds:
+            x = self.sum(x, frame(patches))
         return x
 
 

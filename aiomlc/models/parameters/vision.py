@@ -26,6 +26,9 @@ def vision_parameters(config: VisionConfig) -> tuple[Parameter, ...]:
 def _embeddings(config: VisionConfig) -> Iterator[Parameter]:
     names, hidden = config.names, config.hidden_size
     yield _matrix("patch_embed", (f"{names.patch}.weight",), hidden, config.patch_inputs)
+    for frame in range(1, config.num_frames if config.separates_frames else 1):
+        source = f"{names.patch}.weight.{frame}"
+        yield _matrix(f"frame_embeds.{frame - 1}", (source,), hidden, config.patch_inputs)
     # Vectors that are added to some rows only, as matrices of one input.
     if config.has_class_token:
         yield _column("class_embed", names.class_token, hidden)

@@ -17,7 +17,7 @@ from aiomlc.runtime.loading.prepare import PreparedModel, prepare_model
 from aiomlc.runtime.loading.progress import OnProgress
 from aiomlc.runtime.native.tower import NativeTower
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
-from aiomlc.runtime.vision.processors import read_processor
+from aiomlc.runtime.vision.processors import read_processor, with_known_token
 from aiomlc.runtime.vision.tower_batcher import TowerBatcher
 from aiomlc.runtime.vision.tower_model import TowerModel
 from aiomlc.weights import map_weights
@@ -47,7 +47,7 @@ async def open_vision(
 def _assemble(facts: ModelFacts, tokenizer: Tokenizer, prepared: PreparedModel) -> TowerModel:
     directory, config = facts.directory, facts.config
     assert isinstance(config, VisionConfig)
-    processor = read_processor(directory.files, config)
+    processor = with_known_token(read_processor(directory.files, config), tokenizer.token_id)
     token_id = tokenizer.token_id(processor.image_token)
     if token_id is None:
         raise ModelLoadError(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ("read_processor",)
+__all__ = ("read_processor", "with_known_token")
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -30,6 +31,8 @@ _PINPOINTS: Final = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008
 _QWEN: Final = ("qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe")
 _CLIP_MEAN: Final = [0.48145466, 0.4578275, 0.40821073]
 _CLIP_STD: Final = [0.26862954, 0.26130258, 0.27577711]
+# Special tokens that texts do not have, for vocabularies that are those of models of text.
+_STAND_INS: Final = ("<unk>", "<|reserved_special_token_0|>")
 
 
 def read_processor(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
@@ -39,6 +42,26 @@ def read_processor(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
         ModelLoadError: If a file is missing or a field is invalid.
     """
     return _PROCESSORS[config.model_type](files, config)
+
+
+def with_known_token(
+    processor: ImageProcessor, token_id: Callable[[str], int | None]
+) -> ImageProcessor:
+    """Return a processor whose image token is in the vocabulary, if one of its kind can be.
+
+    GGUF files of LLaVA have the vocabulary of their decoder of text, without `<image>`. The rows of
+    an image replace the embeddings of its tokens, so that any token may stand for them.
+
+    Args:
+        processor: The processor of the model's family.
+        token_id: Returns the id of a token; None if the vocabulary has no such token.
+    """
+    if not isinstance(processor, CropProcessor | AnyResProcessor):
+        return processor  # The prompts of the others have tokens beside that of images.
+
+    tokens = (processor.image_token, *_STAND_INS)
+    known = next((token for token in tokens if token_id(token) is not None), tokens[0])
+    return replace(processor, image_token=known)
 
 
 def _pixtral(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
@@ -215,13 +238,12 @@ def _qwen(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
         min_pixels=size.value("shortest_edge") or 56 * 56,
         max_pixels=size.value("longest_edge") or 28 * 28 * 1280,
     )
-    channels = 3
     return GridProcessor(
         scale=fields.scale(),
         resample=fields.resample(),
         patch_size=config.patch_size,
         merge=config.merge,
-        num_frames=config.patch_inputs // (channels * config.patch_size**2),
+        num_frames=1 if config.separates_frames else config.num_frames,
         min_pixels=pixels.integer("min_pixels"),
         max_pixels=pixels.integer("max_pixels"),
         window=config.window_size // config.merge // config.patch_size,

@@ -31,7 +31,15 @@ pytestmark = [
     pytest.mark.skipif(not _SOURCE, reason="needs AIOMLC_LLAMA_CPP (make converter)"),
     pytest.mark.usefixtures("model_cache"),
 ]
-_NAMES = ("idefics3", "smolvlm", "internvl", "pixtral", "mistral3", "gemma3")
+# Models whose directory the converter reads for the decoder, too.
+_WHOLE = {
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "qwen2_vl": "Qwen2VLForConditionalGeneration",
+    "qwen3_5": "Qwen3_5ForConditionalGeneration",
+    "qwen3_vl": "Qwen3VLForConditionalGeneration",
+    "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
+}
+_NAMES = ("idefics3", "smolvlm", "internvl", "pixtral", "mistral3", "gemma3", *_WHOLE)
 _ARCHITECTURES = {
     "gemma3_text": "Gemma3ForCausalLM",
     "llama": "LlamaForCausalLM",
@@ -45,6 +53,7 @@ _CHANGES: Mapping[str, dict[str, Any]] = {
         "vision_config": {"architectures": ["InternVisionModel"], "num_hidden_layers": 4},
         "max_dynamic_patch": tiny_vision.PROCESSORS["internvl"]["max_patches"],
     },
+    "qwen2_5_vl": {"vision_config": {"window_size": 112}},  # The only one that there is.
     "gemma3": {
         "architectures": ["Gemma3ForConditionalGeneration"],
         "text_config": {
@@ -55,6 +64,7 @@ _CHANGES: Mapping[str, dict[str, Any]] = {
     },
 }
 _NO_SCAN = {"do_pan_and_scan": False, "image_seq_length": 9}  # Which a file does not have.
+_ROWS = (8, 4096)  # Of an image, at least and at most, since a file of Qwen's models has no bounds.
 _CLIP = {  # What transformers assumes, and the converter does not.
     "image_mean": [0.48145466, 0.4578275, 0.40821073],
     "image_std": [0.26862954, 0.26130258, 0.27577711],
@@ -76,6 +86,10 @@ def write_directory(directory: Path, name: str) -> Path:
     else:
         tiny_towers.write_tower_model(directory, name)
         settings = dict(tiny_towers.TOWERS[name].processor) | _NO_SCAN
+        if name in _WHOLE:
+            row = (2 * settings.get("patch_size", 14)) ** 2
+            bounds = [rows * row for rows in _ROWS]
+            settings["size"] = dict(zip(("shortest_edge", "longest_edge"), bounds, strict=True))
         (directory / "preprocessor_config.json").write_text(json.dumps(settings))
         (directory / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
     path = directory / "preprocessor_config.json"
@@ -85,6 +99,9 @@ def write_directory(directory: Path, name: str) -> Path:
     path.write_text(json.dumps(fields))
     path = directory / "config.json"
     config = json.loads(path.read_text())
+    if name in _WHOLE:
+        config["architectures"] = [_WHOLE[name]]
+        config["vision_config"] = {"patch_size": 14} | config["vision_config"]
     for field, value in _CHANGES.get(name, {}).items():
         config[field] = {**config[field], **value} if isinstance(value, dict) else value
     path.write_text(json.dumps(config))
@@ -120,9 +137,12 @@ def write_pair(converter: Converter, root: Path, source: Path, outtype: str) -> 
     directory = root / outtype
     directory.mkdir()
     path = directory / "model.gguf"
-    if not (decoder := root / "decoder").exists():
+    config = json.loads((source / "config.json").read_text())
+    if config["architectures"][0] in _WHOLE.values():
+        decoder = source
+    elif not (decoder := root / "decoder").exists():
         write_decoder(decoder, source)
-    assert not converter.convert(decoder, path, "--outtype", "f32")
+    assert not converter.convert(decoder, path, "--outtype", "f32", "--no-mtp")
     tower = directory / "mmproj-model.gguf"
     assert not converter.convert(source, tower, "--outtype", outtype, "--mmproj")
     return path
