@@ -154,6 +154,7 @@ class SequenceOptions(SamplingParams):
     top_logprobs: int | None = None  #: Alternatives to report per token; None: no logprobs.
     stop: tuple[str, ...] = ()  #: Stop strings, which are excluded from the text.
     stop_token_ids: tuple[int, ...] = ()
+    suppress_tokens: tuple[int, ...] = ()  #: Token ids that are never generated.
     logits_processors: object = None  #: A `LogitsProcessors`, or None.
     grammar: object = None  #: A grammar that `GrammarCache` compiled, or None.
     #: Whether the sequence is pinned in the prefix cache when it ends normally.

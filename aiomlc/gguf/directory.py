@@ -21,6 +21,7 @@ from aiomlc.gguf.text_files import read_special_tokens
 from aiomlc.validation.model_files import load_errors, read_optional
 
 _TEMPLATE = "tokenizer.chat_template"
+_SUPPRESSED = "tokenizer.ggml.suppress_tokens"
 _IMAGES = "preprocessor_config.json"
 _SAMPLING = {
     "temperature": "temp",
@@ -89,6 +90,8 @@ def _tokenizer_config(model: GGUFModel) -> dict[str, Any]:
 
 def _generation_config(model: GGUFModel) -> dict[str, Any]:
     fields: dict[str, Any] = {"eos_token_id": read_special_tokens(model).end_ids}
+    if _SUPPRESSED in model.metadata:
+        fields["suppress_tokens"] = model.metadata.integers(_SUPPRESSED)
     for field, suffix in _SAMPLING.items():
         if (key := f"general.sampling.{suffix}") in model.metadata:
             fields[field] = model.metadata.value(key)

@@ -37,6 +37,7 @@ def sequence_options(request: SamplingRequest, model: LoadedModel) -> SequenceOp
         top_logprobs=request.num_logprobs,
         stop=tuple(request.stop),
         stop_token_ids=(*end_token_ids, *(request.stop_token_ids or ())),
+        suppress_tokens=model.suppress_tokens,
         logits_processors=LogitsProcessors(processors) if processors else None,
         is_pinned=isinstance(debug, DebugConfig) and debug.pinned_system_prompt,
         strips_leading_space=request.starts_text and model.tokenizer.strips_leading_space,

@@ -40,6 +40,7 @@ class LoadedModel:
     default_options: SamplingParams = field(default_factory=SamplingParams)
     stop_token_ids: tuple[int, ...] = ()
     chat_stop_token_ids: tuple[int, ...] = ()  #: Additional ids, from the chat template.
+    suppress_tokens: tuple[int, ...] = ()  #: Token ids that no request generates.
     tool_format: ToolFormat | None = None
     reasoning_format: ReasoningFormat | None = None  #: None if no markers enclose its reasoning.
     #: Of a model that writes messages in channels, in place of the two formats above.

@@ -35,8 +35,9 @@ BUNDLED_DRAFT = BUNDLED_FOLDER / "pebble-draft"
 
 _MLC_CONFIG = "mlc-chat-config.json"
 _CONFIG_FILES = (_MLC_CONFIG, "config.json")
-_GENERATION_FILES = (_MLC_CONFIG, "generation_config.json")
-_EOS_FILES = (_MLC_CONFIG, "generation_config.json", "config.json")
+_GENERATION = "generation_config.json"
+_GENERATION_FILES = (_MLC_CONFIG, _GENERATION)
+_EOS_FILES = (_MLC_CONFIG, _GENERATION, "config.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,23 @@ class ModelDirectory:
                         f"got {safe_repr(token_id)}",
                     )
                 yield token_id
+
+    def suppress_tokens(self, vocab_size: int) -> tuple[int, ...]:
+        """Return the token ids that transformers never generates; unknown ones are left out.
+
+        Raises:
+            ModelLoadError: If the file is not a JSON object, or has no list of integers.
+        """
+        name = "suppress_tokens"
+        values = self._read(_GENERATION).get(name)
+        if values is None:
+            return ()
+
+        if not isinstance(values, list) or any(type(value) is not int for value in values):
+            problem = f"must be a list of token ids, got {safe_repr(values)}"
+            raise self._error(_GENERATION, name, problem)
+
+        return tuple(sorted({value for value in values if 0 <= value < vocab_size}))
 
     def eos_token(self) -> str | None:
         """Return the `eos_token` of the tokenizer's configuration, or None.

@@ -291,6 +291,7 @@ def _assemble(
         default_options=files.default_options,
         stop_token_ids=files.stop_token_ids,
         chat_stop_token_ids=files.chat_stop_token_ids,
+        suppress_tokens=files.suppress_tokens,
         tool_format=files.formats.tool_format,
         reasoning_format=files.formats.reasoning_format,
         channel_format=files.formats.channel_format,

@@ -32,6 +32,7 @@ class TextFiles:
     formats: OutputFormats
     stop_token_ids: tuple[int, ...]
     chat_stop_token_ids: tuple[int, ...]  #: Additional ids, from the chat template.
+    suppress_tokens: tuple[int, ...]  #: Token ids that are never generated.
     adds_special_tokens: bool  #: As in `LoadedModel`.
     default_options: SamplingParams
 
@@ -63,6 +64,7 @@ class TextFiles:
                 formats=formats,
                 stop_token_ids=stop_ids,
                 chat_stop_token_ids=chat_stop_ids,
+                suppress_tokens=directory.suppress_tokens(vocab_size),
                 adds_special_tokens=not directory.is_mlc,
                 default_options=directory.sampling_defaults(),
             )

@@ -336,6 +336,7 @@ def _as_record(options: SequenceOptions, vocab_size: int, lists: _NativeLists) -
         "top_logprobs": options.top_logprobs,
         "stop": lists.convert("stop", options.stop),
         "stop_token_ids": lists.convert("stop_token_ids", options.stop_token_ids),
+        "suppress_tokens": lists.convert("suppress_tokens", options.suppress_tokens),
         "grammar": options.grammar,
         "is_pinned": options.is_pinned,
     }

@@ -88,6 +88,7 @@ SequenceOptions SequenceOptionsObj::ToNative() const {
   if (seed.has_value()) options.seed = static_cast<uint64_t>(*seed);
   options.stop = stop;
   options.stop_token_ids = stop_token_ids;
+  options.suppress_tokens = suppress_tokens;
   options.top_logprobs = top_logprobs;
   options.prompt_logprobs = prompt_logprobs;
   options.priority = priority;
@@ -142,6 +143,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_rw("seed", &SequenceOptionsObj::seed)
       .def_rw("stop", &SequenceOptionsObj::stop)
       .def_rw("stop_token_ids", &SequenceOptionsObj::stop_token_ids)
+      .def_rw("suppress_tokens", &SequenceOptionsObj::suppress_tokens)
       .def_rw("top_logprobs", &SequenceOptionsObj::top_logprobs)
       .def_rw("prompt_logprobs", &SequenceOptionsObj::prompt_logprobs)
       .def_rw("priority", &SequenceOptionsObj::priority)

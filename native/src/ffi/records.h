@@ -54,6 +54,7 @@ class SequenceOptionsObj : public tvm::ffi::Object,
   std::optional<int64_t> seed;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
+  std::vector<int32_t> suppress_tokens;
   std::optional<int64_t> top_logprobs;
   std::optional<int64_t> prompt_logprobs;
   int64_t priority = 0;

@@ -69,6 +69,9 @@ void ValidateStops(const SequenceOptions& options) {
   for (int32_t token_id : options.stop_token_ids) {
     if (token_id < 0) RequireOption(false, "stop_token_ids", std::to_string(token_id), ">= 0");
   }
+  for (int32_t token_id : options.suppress_tokens) {
+    if (token_id < 0) RequireOption(false, "suppress_tokens", std::to_string(token_id), ">= 0");
+  }
 }
 
 void ValidateTopLogprobs(const std::optional<int64_t>& num_top, const char* name) {

@@ -125,6 +125,8 @@ struct SequenceOptions {
   std::vector<std::string> stop;
   /*! \brief Each of these tokens ends the sequence and is excluded from its output. */
   std::vector<int32_t> stop_token_ids;
+  /*! \brief Tokens that are never generated. */
+  std::vector<int32_t> suppress_tokens;
   /*!
    * \brief Alternatives to report with each generated token's log-probability, from 0 to
    * kMaxTopLogprobs; if empty, no log-probabilities are computed.

@@ -10,6 +10,15 @@ namespace {
 
 constexpr double kMaxFloat = std::numeric_limits<float>::max();
 
+/*! \brief Exclude tokens; those that the vocabulary does not have are ignored. */
+void Exclude(const std::vector<int32_t>& token_ids, float* logits, int64_t vocab_size) {
+  for (int32_t token_id : token_ids) {
+    if (token_id < vocab_size && std::isfinite(logits[token_id])) {
+      logits[token_id] = -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
 }  // namespace
 
 LogitAdjuster::LogitAdjuster(const SequenceOptions& options)
@@ -17,14 +26,16 @@ LogitAdjuster::LogitAdjuster(const SequenceOptions& options)
       has_penalty_(options_.presence_penalty != 0 || options_.frequency_penalty != 0 ||
                    options_.repetition_penalty != 1),
       min_tokens_(options.min_tokens),
-      stop_token_ids_(options.stop_token_ids) {}
+      stop_token_ids_(options.stop_token_ids),
+      suppress_tokens_(options.suppress_tokens) {}
 
 bool LogitAdjuster::excludes_stop_tokens() const {
   return num_generated_ < min_tokens_ && !stop_token_ids_.empty();
 }
 
 bool LogitAdjuster::is_active() const {
-  return !options_.logit_bias.empty() || !counts_.empty() || excludes_stop_tokens();
+  return !options_.logit_bias.empty() || !counts_.empty() || !suppress_tokens_.empty() ||
+         excludes_stop_tokens();
 }
 
 void LogitAdjuster::Apply(float* logits, int64_t vocab_size) const {
@@ -38,12 +49,8 @@ void LogitAdjuster::Apply(float* logits, int64_t vocab_size) const {
     logit = logit < 0 ? logit * options_.repetition_penalty : logit / options_.repetition_penalty;
     logits[token_id] = static_cast<float>(std::clamp(logit, -kMaxFloat, kMaxFloat));
   }
-  if (!excludes_stop_tokens()) return;
-  for (int32_t token_id : stop_token_ids_) {
-    if (token_id < vocab_size && std::isfinite(logits[token_id])) {
-      logits[token_id] = -std::numeric_limits<float>::infinity();
-    }
-  }
+  Exclude(suppress_tokens_, logits, vocab_size);
+  if (excludes_stop_tokens()) Exclude(stop_token_ids_, logits, vocab_size);
 }
 
 void LogitAdjuster::CountToken(int32_t token_id) {

@@ -21,7 +21,8 @@ namespace aiomlc {
  * 2. presence_penalty + n * frequency_penalty is subtracted from the logit of each token that was
  *    generated n > 0 times;
  * 3. the logits of these tokens are divided by repetition_penalty if positive, else multiplied;
- * 4. stop tokens are excluded while fewer than min_tokens tokens are generated.
+ * 4. stop tokens are excluded while fewer than min_tokens tokens are generated, and suppress_tokens
+ *    always (transformers' option).
  * Prompt tokens do not count as generated.
  */
 class LogitAdjuster {
@@ -50,6 +51,7 @@ class LogitAdjuster {
   bool has_penalty_;
   int64_t min_tokens_;
   std::vector<int32_t> stop_token_ids_;
+  std::vector<int32_t> suppress_tokens_;
   int64_t num_generated_ = 0;
   std::unordered_map<int32_t, int32_t> counts_;
 };

@@ -44,7 +44,10 @@ std::vector<float> Expected(const std::vector<float>& logits, const SequenceOpti
     const bool is_stop =
         std::count(options.stop_token_ids.begin(), options.stop_token_ids.end(), token) > 0;
     const bool is_early = static_cast<int64_t>(generated.size()) < options.min_tokens;
-    result.push_back(is_stop && is_early ? -kInfinity : static_cast<float>(logit));
+    const bool is_suppressed =
+        std::count(options.suppress_tokens.begin(), options.suppress_tokens.end(), token) > 0;
+    const bool is_excluded = is_suppressed || (is_stop && is_early);
+    result.push_back(is_excluded ? -kInfinity : static_cast<float>(logit));
   }
   return result;
 }
@@ -71,6 +74,9 @@ TEST(LogitAdjuster, MatchesTheDefinition) {
     }
     options.stop_token_ids = {static_cast<int32_t>(random() % kVocabSize), 7};
     options.min_tokens = static_cast<int64_t>(random() % 20);
+    for (size_t i = random() % 3; i > 0; --i) {
+      options.suppress_tokens.push_back(static_cast<int32_t>(random() % kVocabSize));
+    }
     std::vector<int32_t> generated(random() % 20);
     for (int32_t& token : generated) token = static_cast<int32_t>(random() % 8);
 
@@ -92,6 +98,10 @@ TEST(LogitAdjuster, IsInactiveIfThereIsNothingToChange) {
   EXPECT_TRUE(early.is_active());
   early.CountToken(1);
   EXPECT_FALSE(early.is_active());
+
+  options = {};
+  options.suppress_tokens = {1000};
+  EXPECT_TRUE(LogitAdjuster(options).is_active());
 
   options = {};
   options.logits.presence_penalty = 1;
@@ -120,6 +130,7 @@ TEST(LogitAdjuster, StaysFiniteWithAnExtremePenaltyAndIgnoresUnknownStopTokens) 
   SequenceOptions options;
   options.logits.repetition_penalty = 1e-200;
   options.stop_token_ids = {1000};
+  options.suppress_tokens = {1000};
   options.min_tokens = 10;
   std::vector<float> logits(kVocabSize, 5.0f);
 

@@ -107,6 +107,25 @@ def test_an_end_token_outside_of_the_vocabulary_is_refused(tmp_path: Path, value
     assert (caught.value.path, caught.value.field) == (tmp_path / "config.json", "eos_token_id")
 
 
+def test_suppressed_tokens_are_those_of_the_vocabulary(tmp_path: Path) -> None:
+    model = directory(tmp_path, generation_config={"suppress_tokens": [2, 0, 2, 3, -1]})
+
+    assert model.suppress_tokens(3) == (0, 2)
+    assert directory(tmp_path, generation_config={}).suppress_tokens(3) == ()
+
+
+@pytest.mark.parametrize("value", [1, "1", [0, True], [0, "1"], [1.0], {}])
+def test_suppressed_tokens_must_be_a_list_of_integers(tmp_path: Path, value: object) -> None:
+    model = directory(tmp_path, generation_config={"suppress_tokens": value})
+
+    with pytest.raises(
+        ModelLoadError, match=r"generation_config\.json: suppress_tokens must be a list"
+    ) as caught:
+        model.suppress_tokens(3)
+
+    assert caught.value.field == "suppress_tokens"
+
+
 def test_a_fifo_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "generation_config.json")
 
