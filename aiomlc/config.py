@@ -34,6 +34,7 @@ Mode = Literal["local", "interactive", "server"]
 PrefillMode = Literal["hybrid", "chunked"]
 PrefixCacheMode = Literal["radix", "disable"]
 SpeculativeMode = Literal["disable", "prompt_lookup", "small_draft", "eagle", "medusa"]
+VisionQuantization = Literal["q8_0", "q0bf16", "q0f32"]
 KVCacheType = Literal["auto", "float16", "bfloat16", "float32", "int8"]
 PAGE_SIZE = 16  #: Tokens of a page of the KV cache.
 #: The model that echoes its prompt. MLC LLM uses the same name for the library of its mock engine.
@@ -46,7 +47,7 @@ BUNDLED_NAME = "pebble"  #: The name of the model that is opened if none is name
 #: Values of `quantization`: one for float weights, or the name of the quantization that the files
 #: already have.
 QUANTIZATION_NAMES = (
-    *("q4f16_1", "w4a8", "q0f32", "q0f16", "q0bf16"),
+    *("q4f16_1", "w4a8", "q8_0", "q0f32", "q0f16", "q0bf16"),
     *("q3f16_0", "q3f16_1", "q4f16_0", "q4f16_2", "q4bf16_0", "q4bf16_1", "q4f32_1"),
     "q4f16_autoawq",
     *("e4m3_e4m3_f16", "e4m3_e4m3_f16_max_calibrate", "e5m2_e5m2_f16"),
@@ -105,9 +106,13 @@ class EngineConfig:
         str | None,
         Choice(
             QUANTIZATION_NAMES,
-            "'q4f16_1', 'w4a8', 'q0f32', 'q0f16', 'q0bf16', else the format that the files have",
+            "'q4f16_1', 'w4a8', 'q8_0', 'q0f32', 'q0f16', 'q0bf16', else the format that the files "
+            "have",
         ),
     ] = None
+    #: The quantization of the tower that reads images; None means `quantization` if that is
+    #: `q8_0` or `q0bf16`, else `q0f32`, or the format that the files have.
+    vision_quantization: VisionQuantization | None = None
     kv_cache_page_size: int = PAGE_SIZE
     #: The dtype of the KV cache; "auto" is float16, but bfloat16 for `q0bf16`, `w4a8` and int8
     #: weights with a scale per output, and float32 for `q0f32`.

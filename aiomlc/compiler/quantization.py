@@ -55,6 +55,7 @@ QUANTIZATIONS: Mapping[str, Quantization] = MappingProxyType(
         "q0f16": Quantization("q0f16", "f16", "float16"),
         "q0bf16": Quantization("q0bf16", "bf16", "bfloat16"),
         "q4f16_1": Quantization("q4f16_1", "q4", "float16"),
+        "q8_0": Quantization("q8_0", "u8g32f16z128", "float16"),
         "w4a8": Quantization("w4a8", "i4progressive", "bfloat16"),
     }
 )

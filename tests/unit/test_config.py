@@ -308,6 +308,7 @@ _REFUSED_BY_ENCODERS: dict[str, Any] = {
     "speculative_mode": "prompt_lookup",
     "split_special_tokens": True,
     "step_token_budget": 64,
+    "vision_quantization": "q8_0",
 }
 # Those that count for encoders, that have one value only, or that need another setting.
 _KEPT_BY_ENCODERS: dict[str, Any] = {

@@ -45,6 +45,7 @@ _OF_DECODERS: Mapping[str, tuple[object, ...]] = {
     "split_special_tokens": (False,),
     "step_token_budget": (None,),
     "tensor_parallel_shards": (None, 1),
+    "vision_quantization": (None,),
 }
 
 

@@ -20,7 +20,7 @@ from aiomlc.models import (
 )
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.runtime.loading.model_directory import ModelDirectory
-from aiomlc.runtime.loading.quantization import find_quantization
+from aiomlc.runtime.loading.quantization import RequestedQuantization, find_quantization
 from aiomlc.validation.model_files import load_errors
 from aiomlc.weights.formats.directory import read_source, read_tower_source
 from aiomlc.weights.formats.source import Source
@@ -29,7 +29,7 @@ from aiomlc.weights.plan import make_plan
 # By the kind of model. Encoders and towers are small, and embeddings are compared numerically.
 _DEFAULTS: Final = {"decoder": "q4f16_1", "encoder": "q0f32", "vision": "q0f32"}
 # The quantizations of a decoder that its tower has as well; with another one, it has the default.
-_TOWER_FORMATS: Final = ("q0bf16",)
+_TOWER_FORMATS: Final = ("q0bf16", "q8_0")
 
 
 @final
@@ -42,6 +42,8 @@ class ModelFacts:
     Args:
         requested: The requested quantization; None for the one of its files, or the default.
         tower: The description of a model whose tower these facts are of.
+        vision_quantization: The requested quantization of its tower; None for `requested`, if
+            towers have that one, too.
 
     Raises:
         ModelLoadError: By every property, if a file, tensor or field is missing or invalid.
@@ -54,10 +56,12 @@ class ModelFacts:
         directory: ModelDirectory,
         requested: str | None = None,
         tower: ModelDescription | None = None,
+        vision_quantization: str | None = None,
     ) -> None:
         self.directory = directory
         self._requested = requested
         self._tower = tower
+        self._vision_quantization = vision_quantization
 
     @cached_property
     def description(self) -> ModelDescription:
@@ -74,8 +78,11 @@ class ModelFacts:
         if description.vision is None or self._tower is not None:
             return None
 
-        own = self._requested if self._requested in _TOWER_FORMATS else None
-        tower = ModelFacts(self.directory, own, tower=description)
+        vision = self._vision_quantization
+        same = self._requested if self._requested in _TOWER_FORMATS else None
+        tower = ModelFacts(
+            self.directory, vision or same, tower=description, vision_quantization=vision
+        )
         names = {name for parameter in tower.parameters for name in parameter.sources}
         return None if names.isdisjoint(tower.source.tensors) else tower
 
@@ -108,6 +115,15 @@ class ModelFacts:
             source = source.of_tower(self.parameters)
         return source
 
+    @property
+    def _setting(self) -> str | None:
+        """The setting that requests a quantization; None if one of a decoder is that of its tower,
+        too, unless the tower's files have another one."""
+        if self._tower is None:
+            return "quantization"
+
+        return "vision_quantization" if self._vision_quantization else None
+
     @cached_property
     def quantization(self) -> Quantization:
         """The formats of all matrices."""
@@ -115,7 +131,7 @@ class ModelFacts:
             self.directory.files,
             self.parameters,
             lambda: self.source,
-            requested=self._requested,
+            requested=RequestedQuantization(self._requested, self._setting),
             default=_DEFAULTS[self.config.kind],
             is_mixed=self._tower is not None,
         )

@@ -221,7 +221,8 @@ def plan_memory(
         AiomlcError: As `plan_engine` and `find_draft`.
     """
     draft = find_draft(directory, config)
-    models = [ModelFacts(directory, config.quantization)]
+    vision = config.vision_quantization
+    models = [ModelFacts(directory, config.quantization, vision_quantization=vision)]
     if draft is not None:
         models.append(ModelFacts(draft))
 

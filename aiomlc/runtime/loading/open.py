@@ -34,7 +34,11 @@ async def load_any(
         CompileError: If the library cannot be compiled.
     """
     report = on_progress or ignore_progress
-    facts = ModelFacts(await fetch_model(model, report), engine_config.quantization)
+    facts = ModelFacts(
+        await fetch_model(model, report),
+        engine_config.quantization,
+        vision_quantization=engine_config.vision_quantization,
+    )
     if await to_thread.run_sync(lambda: facts.is_encoder):
         return await load_encoder(facts, device=device, engine_config=engine_config, report=report)
 

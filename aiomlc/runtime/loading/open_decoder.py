@@ -78,7 +78,11 @@ async def load_model(
         CompileError: If the library cannot be compiled.
     """
     report = on_progress or ignore_progress
-    facts = ModelFacts(await fetch_model(model, report), engine_config.quantization)
+    facts = ModelFacts(
+        await fetch_model(model, report),
+        engine_config.quantization,
+        vision_quantization=engine_config.vision_quantization,
+    )
     return await load_decoder(
         facts, device=device, mode=mode, config=engine_config, report=report, faults=faults
     )

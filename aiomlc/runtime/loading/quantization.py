@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ("find_quantization",)
+__all__ = ("RequestedQuantization", "find_quantization")
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from aiomlc.compiler.quantization import (
     QUANTIZATIONS,
@@ -26,12 +27,33 @@ _GROUPED = ("q4f16_1",)
 _UNIFORM = {"f32": "q0f32", "f16": "q0f16", "bf16": "q0bf16"}
 
 
+@dataclass(frozen=True, slots=True)
+class RequestedQuantization:
+    """The quantization of a request; it yields to that of the files if no setting insists."""
+
+    name: str | None = None  #: None for the one of the files, or the default.
+    setting: str | None = "quantization"  #: The name of the setting.
+
+    def require(self, files: ConfigFiles, stored: str) -> None:
+        """Require that weight files that are quantized have this one.
+
+        Raises:
+            BadRequestError: If they have another one.
+        """
+        if self.setting is not None and self.name not in (None, stored):
+            raise BadRequestError(
+                f"{files.model} is quantized as {stored} and cannot be opened as {self.name}; "
+                f"leave {self.setting} out",
+                param=self.setting,
+            )
+
+
 def find_quantization(
     files: ConfigFiles,
     parameters: Sequence[Parameter],
     source: Callable[[], Source],
     *,
-    requested: str | None,
+    requested: RequestedQuantization,
     default: str,
     is_mixed: bool = False,
 ) -> Quantization:
@@ -43,7 +65,6 @@ def find_quantization(
     Args:
         source: Returns its tensors. They are not read if the configuration says enough, so that a
             library is compiled without weights.
-        requested: The name of a quantization; None for the one of the files, or `default`.
         default: The quantization of weights that are floats.
         is_mixed: Whether some matrices may be floats in a quantization that has them in groups.
 
@@ -55,20 +76,20 @@ def find_quantization(
     with load_errors(files.model):
         name = _stored_name(files)
         if name is None:
-            return quantization_named(requested or default)
+            return quantization_named(requested.name or default)
 
         if name in QUANTIZATIONS and not (is_mixed and name in _GROUPED):
-            _require_same(files, name, requested)
+            requested.require(files, name)
             return quantization_named(name)
 
         tensors = source()
         layouts = source_layouts(tensors, parameters, None)
     formats = {item for layout in layouts.formats.values() for item, _ in layout}
     is_dense = not any(map(_has_integers, formats))
-    if requested is not None and is_dense and not tensors.is_mlc:
-        return quantization_named(requested)
+    if requested.name is not None and is_dense and not tensors.is_mlc:
+        return quantization_named(requested.name)
 
-    _require_same(files, name, requested)
+    requested.require(files, name)
     if files.is_gguf and len(formats) == 1 and is_dense:
         return quantization_named(_UNIFORM[formats.pop()])
 
@@ -86,12 +107,3 @@ def _stored_name(files: ConfigFiles) -> str | None:
 
 def _has_integers(format_name: str) -> bool:
     return MatrixFormat.parse(format_name).has_integer_activations
-
-
-def _require_same(files: ConfigFiles, stored: str, requested: str | None) -> None:
-    if requested not in (None, stored):
-        raise BadRequestError(
-            f"{files.model} is quantized as {stored} and cannot be opened as {requested}; "
-            "leave quantization out",
-            param="quantization",
-        )

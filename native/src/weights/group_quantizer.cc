@@ -235,6 +235,22 @@ void SearchGroups(const GroupFormat& format, const float* weights, int64_t rows,
   });
 }
 
+void QuantizeBytes(const float* weights, int64_t cols, uint8_t* codes, uint8_t* scales) {
+  constexpr int kZero = 128;
+  for (int64_t first = 0; first < cols; first += kByteGroup, scales += sizeof(uint16_t)) {
+    const int64_t end = std::min(cols, first + kByteGroup);
+    float largest = 0;
+    for (int64_t k = first; k < end; ++k) largest = std::max(largest, std::fabs(weights[k]));
+    const float scale = largest / kLargestByte;
+    const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
+    for (int64_t k = first; k < end; ++k) {
+      codes[k] = static_cast<uint8_t>(static_cast<int>(std::round(weights[k] * inverse)) + kZero);
+    }
+    const uint16_t half = FloatToHalf(scale);
+    std::memcpy(scales, &half, sizeof(half));
+  }
+}
+
 bool FitsDtype(ModelDtype dtype, const float* values, int64_t count) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {

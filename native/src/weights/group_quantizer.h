@@ -55,6 +55,23 @@ void QuantizeGroups(const GroupFormat& format, const float* weights, int64_t row
 void SearchGroups(const GroupFormat& format, const float* weights, int64_t rows, int64_t cols,
                   const float* importance, uint32_t* words, void* scales);
 
+/*! \brief The largest magnitude of the codes of `QuantizeBytes`, and its group. */
+constexpr float kLargestByte = 127;
+constexpr int64_t kByteGroup = 32;
+
+/*!
+ * \brief Quantize a row as llama.cpp's Q8_0, bit by bit.
+ *
+ * The scale of a group of 32 columns is the largest magnitude divided by 127. Codes are divided by
+ * the scale before it is rounded to float16, and rounded to the nearest integer, halves away from
+ * zero.
+ *
+ * \param weights [cols], finite, of magnitudes below 127 times the largest float16.
+ * \param codes [cols], the integers plus 128.
+ * \param scales The bits of float16[ceil(cols / 32)], at any address.
+ */
+void QuantizeBytes(const float* weights, int64_t cols, uint8_t* codes, uint8_t* scales);
+
 /*! \return Whether all values are finite, also after they are rounded to `dtype`. */
 bool FitsDtype(ModelDtype dtype, const float* values, int64_t count);
 

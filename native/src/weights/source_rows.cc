@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
 
 #include "platform/float_types.h"
 #include "weights/gguf_blocks.h"
+#include "weights/group_quantizer.h"
 #include "weights/source_floats.h"
 
 namespace aiomlc {
@@ -21,8 +23,13 @@ int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1
 std::string RangeError(MatrixFormat format, const float* values, int64_t count) {
   const float largest = LargestMagnitude(values, count);
   if (!std::isfinite(largest)) return "a value is not finite";
-  const bool is_half = format.family == WeightFormat::kQ4 || format.family == WeightFormat::kF16;
-  if (!is_half || largest < kHalfOverflow) return {};
+  // Of grouped formats, only the scales are float16.
+  float bound = std::numeric_limits<float>::infinity();
+  if (format.family == WeightFormat::kGrouped) bound = kLargestByte * kHalfOverflow;
+  if (format.family == WeightFormat::kQ4 || format.family == WeightFormat::kF16) {
+    bound = kHalfOverflow;
+  }
+  if (largest < bound) return {};
   return "a value is outside of the range of float16; choose the quantization q0bf16 or q0f32";
 }
 
@@ -305,11 +312,26 @@ bool SourceReader::DecodeGroups(const ParamPlan& param, MatrixFormat format, int
 
 bool SourceReader::DecodeGroupRows(const SourceMatrix& matrix, const LoadedRows& loaded,
                                    int64_t from, int64_t rows, int64_t at, GroupBuffers* out) {
+  if (IsFloat(matrix.type)) return QuantizeRows(matrix, loaded, from, rows, at, out);
   if (!IsBlocks(matrix.type)) return DecodeIntegers(matrix, loaded, from, rows, at, out);
   for (int64_t row = 0; row < rows; ++row) {
     DecodeBlocks(matrix.type, loaded.values.At(from + row, 0), out->cols(), out->Row(at + row));
   }
   return out->AllFinite(at, rows) || Check(matrix.tensor, "a scale is not finite");
+}
+
+bool SourceReader::QuantizeRows(const SourceMatrix& matrix, const LoadedRows& loaded, int64_t from,
+                                int64_t rows, int64_t at, GroupBuffers* out) {
+  const int64_t cols = out->cols();
+  floats_.resize(static_cast<size_t>(rows * cols));
+  if (!DecodeFloatRows(matrix, loaded, from, rows, cols, floats_.data())) return false;
+  const std::string problem = RangeError(out->format(), floats_.data(), rows * cols);
+  if (!problem.empty()) return Check(matrix.tensor, problem);
+  for (int64_t row = 0; row < rows; ++row) {
+    const GroupedRow target = out->Row(at + row);
+    QuantizeBytes(floats_.data() + row * cols, cols, target.codes, target.scales);
+  }
+  return true;
 }
 
 bool SourceReader::DecodeIntegers(const SourceMatrix& matrix, const LoadedRows& loaded,

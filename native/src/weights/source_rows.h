@@ -49,7 +49,11 @@ class SourceReader {
    */
   bool DecodeFloats(const ParamPlan& param, MatrixFormat format, int64_t begin, int64_t end);
 
-  /*! \brief Decode rows to `groups()`, in a grouped format. A non-finite scale is an error. */
+  /*!
+   * \brief Decode rows to `groups()`, in a grouped format. A non-finite scale is an error.
+   *
+   * Floats are quantized, for which the format must be that of `QuantizeBytes`.
+   */
   bool DecodeGroups(const ParamPlan& param, MatrixFormat format, int64_t begin, int64_t end);
 
   /*! \brief Read the order of inputs, which all matrices of a parameter share. */
@@ -70,6 +74,8 @@ class SourceReader {
                        int64_t rows, int64_t cols, float* out);
   bool DecodeGroupRows(const SourceMatrix& matrix, const LoadedRows& loaded, int64_t from,
                        int64_t rows, int64_t at, GroupBuffers* out);
+  bool QuantizeRows(const SourceMatrix& matrix, const LoadedRows& loaded, int64_t from,
+                    int64_t rows, int64_t at, GroupBuffers* out);
   bool DecodeIntegers(const SourceMatrix& matrix, const LoadedRows& loaded, int64_t from,
                       int64_t rows, int64_t at, GroupBuffers* out);
   bool DecodeZeroPoints(const SourceMatrix& matrix, const LoadedRows& loaded, int64_t from,

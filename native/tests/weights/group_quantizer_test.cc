@@ -126,5 +126,25 @@ TEST(GroupQuantizer, TheRangeIsThatOfTheDtype) {
   }
 }
 
+TEST(GroupQuantizer, BytesHaveAScalePerGroupAndTheLastGroupMayBeShort) {
+  std::vector<float> weights(40, 0.0f);
+  weights[0] = -2.54f;
+  weights[1] = 0.025f;  // 1.25 of its scale.
+  weights[33] = 63.5f;
+  weights[34] = -0.25f;  // Half of its scale, which is rounded away from zero.
+  std::vector<uint8_t> codes(weights.size());
+  uint16_t scales[2];
+
+  QuantizeBytes(weights.data(), 40, codes.data(), reinterpret_cast<uint8_t*>(scales));
+
+  EXPECT_EQ(scales[0], FloatToHalf(2.54f / 127));
+  EXPECT_EQ(scales[1], FloatToHalf(0.5f));
+  EXPECT_EQ(codes[0], 128 - 127);
+  EXPECT_EQ(codes[1], 128 + 1);
+  EXPECT_EQ(codes[2], 128);
+  EXPECT_EQ(codes[33], 128 + 127);
+  EXPECT_EQ(codes[34], 128 - 1);
+}
+
 }  // namespace
 }  // namespace aiomlc

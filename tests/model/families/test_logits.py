@@ -94,7 +94,7 @@ def test_quantized_logits_equal_transformers_on_the_dequantized_weights(
     ("architecture", "quantization"),
     [
         *product(TINY_CONFIGS, ("q0f32", "q4f16_1")),
-        *product(DISTINCT, ("w4a8", "q0f16", "q0bf16")),
+        *product(DISTINCT, ("w4a8", "q8_0", "q0f16", "q0bf16")),
     ],
 )
 def test_chunked_prefill_does_not_change_a_bit(
@@ -137,8 +137,10 @@ def test_other_sequences_in_the_batch_do_not_change_a_bit(
 
 
 @pytest.mark.parametrize("architecture", DISTINCT)
-@pytest.mark.parametrize(("quantization", "limit"), [("q0f16", 3e-3), ("q0bf16", 2e-2)])
-def test_weights_of_16_bits_stay_close(
+@pytest.mark.parametrize(
+    ("quantization", "limit"), [("q0f16", 3e-3), ("q0bf16", 2e-2), ("q8_0", 3e-2)]
+)
+def test_weights_of_8_or_16_bits_stay_close(
     open_tiny: OpenTiny, architecture: str, quantization: str, limit: float
 ) -> None:
     tokens, expected = reference(architecture, "q0f32")

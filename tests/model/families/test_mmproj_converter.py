@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
@@ -196,6 +197,14 @@ async def test_towers_of_fewer_bits_stay_close(
         expected = await rows(session, 0)
     async with open_session(path) as session:
         assert np.abs(await rows(session, 0) - expected).max() <= limit * np.abs(expected).max()
+    if outtype == "q8_0":  # A file that has 8 bits keeps them.
+        with pytest.raises(BadRequestError, match="leave vision_quantization out") as caught:
+            async with open_session(path, vision_quantization="q8_0"):
+                pass
+        assert caught.value.param == "vision_quantization"
+        kept = ModelFacts(find_model(path), "q0bf16").tower
+        assert kept is not None
+        assert kept.quantization.layouts["layers.0.output"] == ((matrix_format, 32),)
     tower = ModelFacts(find_model(path)).tower
     assert tower is not None
     assert tower.quantization.layouts["layers.0.output"] == ((matrix_format, 32),)

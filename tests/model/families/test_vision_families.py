@@ -18,7 +18,7 @@ from anyio.lowlevel import checkpoint
 from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine
-from aiomlc.config import EngineConfig
+from aiomlc.config import EngineConfig, VisionQuantization
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.prompt import Prompt
@@ -264,11 +264,13 @@ async def test_a_chat_with_images_answers_as_transformers(
     assert [entry.logprob for entry in logprobs.content] == pytest.approx(rows, abs=TOLERANCE)
 
 
-async def embedded(directory: Path, quantization: str) -> tuple[NDArray[np.float32], int]:
+async def embedded(
+    directory: Path, quantization: str, vision: VisionQuantization | None = None
+) -> tuple[NDArray[np.float32], int]:
     """Return the rows of an image, and the bytes of the packed tower."""
-    facts = ModelFacts(find_model(directory), quantization)
+    facts = ModelFacts(find_model(directory), quantization, vision_quantization=vision)
     assert facts.tower is not None
-    config = EngineConfig(quantization=quantization, num_threads=2)
+    config = EngineConfig(quantization=quantization, vision_quantization=vision, num_threads=2)
     model = await load_model(
         directory, device="auto", mode="local", engine_config=config, on_progress=None
     )
@@ -288,3 +290,23 @@ async def test_a_tower_in_bf16_stays_close(vision_directory: Directory, name: st
     assert np.abs(exact - rounded).max() < 0.04 * np.abs(exact).max()
     assert small < 0.65 * large
     assert (same == exact).all()  # A decoder of fewer bits leaves its tower as it is.
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+async def test_a_tower_in_8_bits_stays_close(vision_directory: Directory, name: str) -> None:
+    exact, large = await embedded(vision_directory(name), "q0f32")
+    rounded, small = await embedded(vision_directory(name), "q4f16_1", "q8_0")
+    same, _ = await embedded(vision_directory(name), "q8_0")
+
+    norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(rounded, axis=1)
+    assert ((exact * rounded).sum(1) / norms).min() > 0.998
+    assert np.abs(exact - rounded).max() < 0.05 * np.abs(exact).max()
+    assert small < 0.5 * large
+    assert (same == rounded).all()
+
+
+async def test_a_tower_may_have_more_bits_than_its_decoder(vision_directory: Directory) -> None:
+    exact, _ = await embedded(vision_directory("llava"), "q0f32")
+    own, _ = await embedded(vision_directory("llava"), "q0bf16", "q0f32")
+
+    assert (own == exact).all()

@@ -75,6 +75,53 @@ async def test_blocks_are_dequantized_as_by_the_package(tmp_path: Path, kind: st
     assert actual.tobytes() == expected.astype(np.float32).tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+async def test_floats_are_quantized_as_by_the_package(tmp_path: Path, dtype: str) -> None:
+    random, columns = np.random.default_rng(8), BLOCKS * 32
+    weights = random.normal(0, 0.05, (ROWS, columns)).astype(np.float32)
+    weights[0], weights[1, 3:] = 0, 1e-9
+    weights[2] = np.arange(columns) / 2  # Halves, in the first group exactly.
+    weights[2, 31] = 127
+    weights[3, ::32] = random.choice(EXTREMES, BLOCKS).astype(np.float32)
+    if dtype == "f16":
+        weights = weights.astype(np.float16).astype(np.float32)
+    stored = weights.astype({"f32": np.float32, "f16": np.float16}[dtype]).tobytes()
+    blocks = gguf.quantize(weights, GGMLQuantizationType.Q8_0).tobytes()
+
+    packed = []
+    for kind, data in ((dtype, stored), ("Q8_0", blocks)):
+        file, path = tmp_path / kind, tmp_path / f"packed-{kind}"
+        file.write_bytes(data)
+        tensor = SourceTensor("a.weight", file, 0, kind, (ROWS, columns))
+        source = Source(tmp_path, file, {"a.weight": tensor}, (file,), is_mlc=False)
+        layout = (("u8g32f16z128", ROWS),)
+        parameter = PackedParameter("a", "matrix", layout, (ROWS, columns), ("a.weight",))
+        await convert_weights(make_plan([parameter], source), path, num_threads=2)
+        packed.append(path.read_bytes())
+
+    assert packed[0] == packed[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [(float("nan"), "a value is not finite"), (1e7, "outside of the range of float16")],
+)
+async def test_floats_that_cannot_be_quantized_are_an_error(
+    tmp_path: Path, value: float, problem: str
+) -> None:
+    weights = np.ones((ROWS, 64), np.float32)
+    weights[9, 40] = value
+    file = tmp_path / "model"
+    file.write_bytes(weights.tobytes())
+    tensor = SourceTensor("a.weight", file, 0, "f32", (ROWS, 64))
+    source = Source(tmp_path, file, {"a.weight": tensor}, (file,), is_mlc=False)
+    layout = (("u8g32f16z128", ROWS),)
+    parameter = PackedParameter("a", "matrix", layout, (ROWS, 64), ("a.weight",))
+
+    with pytest.raises(ModelLoadError, match=rf"a\.weight: .*{problem}"):
+        await convert_weights(make_plan([parameter], source), tmp_path / "packed", num_threads=1)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in BLOCK_FORMATS if kind != "MXFP4"])
 async def test_a_scale_that_is_not_finite_is_an_error(tmp_path: Path, kind: str) -> None:
     for bits in (b"\x00\x7c", b"\x01\xfe"):
