@@ -177,7 +177,7 @@ class Gemma4Rules:
     def _chain(self, properties: Mapping[str, Any], required: set[str]) -> str:
         """Return the rule of all properties: each with and without a comma before it."""
         first = following = self._rule('""')
-        for key, schema in reversed(properties.items()):
+        for key, schema in reversed(list(properties.items())):
             if schema is False:
                 continue
 
