@@ -300,7 +300,7 @@ async def test_a_tower_in_8_bits_stays_close(vision_directory: Directory, name: 
 
     norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(rounded, axis=1)
     assert ((exact * rounded).sum(1) / norms).min() > 0.998
-    assert np.abs(exact - rounded).max() < 0.05 * np.abs(exact).max()
+    assert np.abs(exact - rounded).max() < 0.08 * np.abs(exact).max()
     assert small < 0.5 * large
     assert (same == rounded).all()
 
