@@ -105,7 +105,8 @@ def _jina_bert_outputs(name: str) -> NDArray[np.float32]:
             )
             for each in tiny_encoders.encoded_texts()
         ]
-    return torch.cat(states).float().numpy()
+    rows: NDArray[np.float32] = torch.cat(states).float().numpy()
+    return rows
 
 
 def _minilm_embeddings(directory: Path) -> tuple[NDArray[np.float32], NDArray[np.int32]]:

@@ -133,16 +133,18 @@ class _Unpickler(pickle.Unpickler):
                 return _TensorBuilder()
             case "torch._utils", "_rebuild_parameter":
                 return _ParameterBuilder()
-        raise ValueError(
-            f"data.pkl refers to {safe_repr(f'{module}.{name}')}, which is no part of a dictionary "
-            f"of float tensors: {_CONVERT}"
-        )
+            case _:
+                raise ValueError(
+                    f"data.pkl refers to {safe_repr(f'{module}.{name}')}, which is no part of a "
+                    f"dictionary of float tensors: {_CONVERT}"
+                )
 
     def persistent_load(self, pid: object) -> _Storage:
         match pid:
             case ("storage", str(dtype), str(key), _, _) if dtype in DTYPE_BYTES:
                 return _Storage(key, dtype)
-        raise ValueError("data.pkl refers to data that is not a storage of floats")
+            case _:
+                raise ValueError("data.pkl refers to data that is not a storage of floats")
 
 
 # Objects without attributes, because a pickle can set those of what it names.

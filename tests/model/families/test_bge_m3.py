@@ -85,12 +85,12 @@ def late_interaction(query: Reference, document: Reference) -> float:
 
 
 def assert_equal(actual: Embedding, expected: Reference) -> None:
-    np.testing.assert_allclose(actual.embedding, expected.dense, atol=1e-5)
+    np.testing.assert_allclose(np.array(actual.embedding), expected.dense, atol=1e-5)
     assert actual.sparse_embedding is not None
     assert actual.sparse_embedding.indices == sorted(expected.sparse)
     values = [expected.sparse[token] for token in sorted(expected.sparse)]
     np.testing.assert_allclose(actual.sparse_embedding.values, values, atol=1e-5)
-    np.testing.assert_allclose(actual.multi_vector, expected.vectors, atol=1e-5)
+    np.testing.assert_allclose(np.array(actual.multi_vector), expected.vectors, atol=1e-5)
 
 
 async def test_the_embeddings_are_those_of_the_definition(bge_m3: Path) -> None:

@@ -186,8 +186,11 @@ async def test_an_encoder_scores_by_the_cosine_of_embeddings() -> None:
         response = await engine.score([("b", "c"), ("z", "de")])
 
     # The first text has the prompt "q", which is the token 16.
-    vectors = [([8.5, 0.5, 1], [2, 0, 1]), ([20.5, 0.5, 1], [3.5, 0.5, 1])]
-    assert [item.score for item in response.data] == pytest.approx([cosine(*v) for v in vectors])
+    expected = [
+        cosine([8.5, 0.5, 1], [2, 0, 1]),
+        cosine([20.5, 0.5, 1], [3.5, 0.5, 1]),
+    ]
+    assert [item.score for item in response.data] == pytest.approx(expected)
     assert (response.usage.total_tokens, response.model) == (7, "fake")
 
 
