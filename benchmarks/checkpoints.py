@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from benchmarks.interleaved import report, run_interleaved
 from benchmarks.random_llama import LLAMA_1B, TINY, Shape, make_gguf, make_model
-from benchmarks.suite import vllm_cpu
 from benchmarks.suite.aiomlc_engine import AiomlcEngine
-from benchmarks.suite.llamacpp import LlamaCppPeer
 from benchmarks.suite.measured_engine import MeasuredEngine, Setup
-from benchmarks.suite.plan import LONG_ROWS, ROWS, select
+from benchmarks.suite.peers import vllm_cpu
+from benchmarks.suite.peers.llamacpp import LlamaCppPeer
+from benchmarks.suite.plan import select
 
 _GROUP = 128
 _GGUF_TYPES = ("q4_k_m", "q8_0")
@@ -63,7 +63,7 @@ def main() -> None:
             engines.append(engine)
 
         engines.reverse()  # The last one is what the ratios refer to.
-        for row in select(arguments.only, (*ROWS, *LONG_ROWS)):
+        for row in select(arguments.only):
             meters = {
                 engine.name: partial(engine.meters()[row.kind], row.size)
                 for engine in engines

@@ -18,9 +18,9 @@ from pathlib import Path
 from benchmarks.interleaved import report, run_interleaved
 from benchmarks.random_gguf import SHAPES, make_random_gguf
 from benchmarks.suite.aiomlc_engine import AiomlcEngine
-from benchmarks.suite.llamacpp import LlamaCppPeer
 from benchmarks.suite.measured_engine import MeasuredEngine, Setup
-from benchmarks.suite.plan import LONG_ROWS, ROWS, select
+from benchmarks.suite.peers.llamacpp import LlamaCppPeer
+from benchmarks.suite.plan import select
 
 _ROWS = ("prefill-512", "decode-0", "batch-8")
 
@@ -53,7 +53,7 @@ def _measure(name: str, arguments: argparse.Namespace) -> None:
         engines.append(AiomlcEngine(setup))
         for engine in engines:
             stack.callback(engine.close)
-        for row in select(arguments.only, (*ROWS, *LONG_ROWS)):
+        for row in select(arguments.only):
             meters = {
                 engine.name: partial(engine.meters()[row.kind], row.size) for engine in engines
             }

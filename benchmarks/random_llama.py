@@ -82,7 +82,7 @@ def _config(shape: Shape) -> Any:  # noqa: ANN401 - transformers is untyped.
         "num_attention_heads": shape.heads,
         "num_key_value_heads": shape.kv_heads,
         "head_dim": 64,
-        "max_position_embeddings": 8192,
+        "max_position_embeddings": 16_384,
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
@@ -109,13 +109,16 @@ def make_gguf(model: Path, source: Path, binaries: Path, kind: str) -> Path:
     if quantized.is_file():
         return quantized
 
-    convert(model, source, unquantized, "bf16", "gpt-2")
+    is_kept = unquantized.is_file() or quantized == unquantized
+    if not unquantized.is_file():
+        convert(model, source, unquantized, "bf16", "gpt-2")
     if quantized == unquantized:
         return quantized
 
     quantize: list[str | Path] = [binaries / "llama-quantize", unquantized, quantized, kind.upper()]
     subprocess.run(quantize, check=True, stdout=sys.stderr)
-    unquantized.unlink()
+    if not is_kept:
+        unquantized.unlink()
     return quantized
 
 

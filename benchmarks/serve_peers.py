@@ -19,17 +19,13 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.random_llama import make_gguf, make_model
-from benchmarks.server_process import Server, running
-from benchmarks.suite.process import find_tool
-from benchmarks.suite.vllm_cpu import is_installed, quantize, server_environment
+from benchmarks.peer_servers import ServerSizes, add_server_options, servers
+from benchmarks.server_process import running
 
-_CONTEXT = 4096  # Tokens of a sequence.
-_BATCH = 32  # Sequences at once.
+_SIZES = ServerSizes(context=4096, sequences=32)
 
 
 def main() -> None:
@@ -37,80 +33,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True, help="directory of the model")
-    parser.add_argument("--quantization", default="q4f16_1", help="of aiomlc")
-    parser.add_argument("--threads", type=int, default=2)
+    add_server_options(parser)
     parser.add_argument("--rates", type=float, nargs="+", default=[0.25, 0.5, 1.0])
     parser.add_argument("--requests", type=int, default=40, help="at each rate")
     parser.add_argument("--prompt-words", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=64, help="of an answer")
-    parser.add_argument("--llama-cpp", type=Path, help="directory with llama-server")
-    parser.add_argument("--llama-cpp-source", type=Path, help="for its converter")
-    parser.add_argument("--gguf", type=Path, help="the model for llama-server, if it exists")
-    parser.add_argument("--vllm-python", type=Path, help="the Python that has vllm")
     arguments = parser.parse_args()
-    if not (arguments.model / "tokenizer.json").is_file():
-        make_model(arguments.model)
-
     print(f"{'':12}{'rate':>6}{'requests/s':>12}{'tokens/s':>10}", end="")
     print("".join(f"{name:>14}" for name in ("first p50", "first p99", "between p50", "p99")), "ms")
-    for server in _servers(arguments):
+    for server in servers(arguments, _SIZES):
         with running(server) as port:
             _load(port, arguments, number=4, rate=0, seed=0)  # Warms it.
             # A prefix cache must not find the prompts of the load before.
             for seed, rate in enumerate(arguments.rates, start=1):
                 figures = _load(port, arguments, arguments.requests, rate, seed)
                 _print_row(server.name, rate, figures)
-
-
-def _servers(arguments: argparse.Namespace) -> Iterator[Server]:
-    yield _aiomlc(arguments)
-    if arguments.llama_cpp is not None:
-        yield _llama_cpp(arguments)
-
-    if arguments.vllm_python is not None:
-        yield _vllm(arguments)
-
-
-def _aiomlc(arguments: argparse.Namespace) -> Server:
-    overrides = f"max_num_sequence={_BATCH};num_threads={arguments.threads}"
-    command = [sys.executable, "-m", "aiomlc", "serve", str(arguments.model), "--port", "{port}"]
-    command += ["--overrides", overrides, "--no-access-log", "--served-model-name", "model"]
-    if not (arguments.model / "mlc-chat-config.json").is_file():  # These say their own.
-        command += ["--quantization", arguments.quantization]
-
-    return Server("aiomlc", tuple(command))
-
-
-def _llama_cpp(arguments: argparse.Namespace) -> Server:
-    gguf = arguments.gguf
-    if gguf is None:
-        if arguments.llama_cpp_source is None:
-            raise SystemExit("--llama-cpp needs --gguf, or --llama-cpp-source to make one")
-
-        source = arguments.llama_cpp_source
-        gguf = make_gguf(arguments.model, source, arguments.llama_cpp, "q4_0")
-
-    command = (
-        *(str(find_tool(arguments.llama_cpp, "llama-server")), "-m", str(gguf)),
-        *("--port", "{port}", "-t", str(arguments.threads), "-tb", str(arguments.threads)),
-        *("-np", str(_BATCH), "-c", str(_BATCH * _CONTEXT), "--ignore-eos", "--jinja"),
-    )
-    return Server("llama.cpp", command)
-
-
-def _vllm(arguments: argparse.Namespace) -> Server:
-    python = arguments.vllm_python
-    if not is_installed(python):
-        raise SystemExit(f"{python} does not have the package vllm")
-
-    command = (
-        *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(quantize(arguments.model, python)), "--served-model-name", "model"),
-        *("--port", "{port}", "--host", "127.0.0.1", "--dtype", "bfloat16"),
-        *("--max-model-len", str(_CONTEXT), "--max-num-seqs", str(_BATCH)),
-    )
-    return Server("vLLM", command, server_environment(python, arguments.threads))
 
 
 def _load(

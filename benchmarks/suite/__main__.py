@@ -1,7 +1,8 @@
-"""Measure aiomlc and llama.cpp, and OpenVINO GenAI and vLLM where they are installed.
+"""Measure aiomlc and llama.cpp, and the other peers where they are installed.
 
-python -m benchmarks.suite --llama-bin BUILD/bin --llama-source LLAMA.CPP
-    --openvino-python VENV/bin/python --vllm-python VENV/bin/python
+python -m benchmarks.suite --llama-bin BUILD/bin --llama-source LLAMA.CPP --ik-bin BUILD/bin
+    --openvino-python VENV/bin/python --onnxruntime-python VENV/bin/python
+    --vllm-python VENV/bin/python
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -20,18 +21,21 @@ from aiomlc.compiler.quantization import QUANTIZATIONS
 from aiomlc.config import KVCacheType
 from benchmarks.interleaved import Sample, processor, run_interleaved
 from benchmarks.random_llama import LLAMA_1B, MIXTURE, TINY, make_gguf, make_model
-from benchmarks.suite import openvino_genai, vllm_cpu
 from benchmarks.suite.aiomlc_engine import AiomlcEngine
-from benchmarks.suite.llamacpp import LlamaCppPeer, gguf_type
 from benchmarks.suite.machine import MachineLimits, build_probe, measure_limits
 from benchmarks.suite.measured_engine import MeasuredEngine, Setup, UnavailableError
+from benchmarks.suite.peers import onnxruntime_genai, openvino_genai, vllm_cpu
+from benchmarks.suite.peers.ik_llamacpp import IkLlamaCppPeer
+from benchmarks.suite.peers.llamacpp import LlamaCppPeer, gguf_type
 from benchmarks.suite.plan import Row, select
 from benchmarks.suite.plot import check_plotting, draw
 from benchmarks.suite.process import find_tool
 from benchmarks.suite.results import Result, as_json, as_markdown
 from benchmarks.suite.utilization import ModelCosts, fraction_of_limit, read_costs
 
-_PEERS = ("llama.cpp", "openvino", "vllm")
+Opener = Callable[[argparse.Namespace, Setup], MeasuredEngine]
+
+_PYTHON_PEERS = {"openvino": openvino_genai, "onnxruntime": onnxruntime_genai, "vllm": vllm_cpu}
 _PLOT = Path("docs/performance.svg")
 
 
@@ -98,23 +102,46 @@ def _open_engines(
         engines.append(engine)
 
     add(AiomlcEngine(setup))
-    if "llama.cpp" in arguments.peers:
-        add(_open_llamacpp(arguments, setup))
-    if "openvino" in arguments.peers:
-        add(openvino_genai.make_peer(setup, arguments.openvino_python))
-    if "vllm" in arguments.peers:
-        add(vllm_cpu.make_peer(setup, arguments.vllm_python))
+    for name, open_peer in _OPENERS.items():
+        if name in arguments.peers:
+            add(open_peer(arguments, setup))
     return engines
 
 
 def _open_llamacpp(arguments: argparse.Namespace, setup: Setup) -> LlamaCppPeer:
+    kind = gguf_type(setup.quantization)
+    return LlamaCppPeer(setup, arguments.llama_bin, _gguf(arguments, setup, kind), kind)
+
+
+def _open_ik_llamacpp(arguments: argparse.Namespace, setup: Setup) -> IkLlamaCppPeer:
+    kind = gguf_type(setup.quantization)
+    return IkLlamaCppPeer(setup, arguments.ik_bin, _gguf(arguments, setup, kind), kind)
+
+
+def _gguf(arguments: argparse.Namespace, setup: Setup, kind: str) -> Path:
     source, binaries = arguments.llama_source, arguments.llama_bin
     if not (source / "convert_hf_to_gguf.py").is_file():
         raise UnavailableError(f"{source / 'convert_hf_to_gguf.py'} is missing")
 
     find_tool(binaries, "llama-quantize")
-    kind = gguf_type(setup.quantization)
-    return LlamaCppPeer(setup, binaries, make_gguf(setup.model, source, binaries, kind), kind)
+    return make_gguf(setup.model, source, binaries, kind)
+
+
+def _open_python_peer(name: str, arguments: argparse.Namespace, setup: Setup) -> MeasuredEngine:
+    peer: MeasuredEngine = _PYTHON_PEERS[name].make_peer(setup, _python_of(arguments, name))
+    return peer
+
+
+def _python_of(arguments: argparse.Namespace, name: str) -> Path:
+    python: Path = getattr(arguments, f"{name}_python") or Path(sys.executable)
+    return python.absolute()
+
+
+_OPENERS: Mapping[str, Opener] = {
+    "llama.cpp": _open_llamacpp,
+    "ik_llama.cpp": _open_ik_llamacpp,
+    **{name: partial(_open_python_peer, name) for name in _PYTHON_PEERS},
+}
 
 
 def _meters(row: Row, engines: Sequence[MeasuredEngine]) -> dict[str, Callable[[], float]]:
@@ -163,7 +190,8 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--llama-source", type=Path, help="directory that contains convert_hf_to_gguf.py"
     )
-    for peer in ("openvino", "vllm"):
+    parser.add_argument("--ik-bin", type=Path, help="directory of ik_llama.cpp's llama-bench")
+    for peer in _PYTHON_PEERS:
         parser.add_argument(
             f"--{peer}-python",
             type=Path,
@@ -181,7 +209,10 @@ def _parse_arguments() -> argparse.Namespace:
         "--only", nargs="+", default=[], metavar="NAME", help="names or kinds of rows to measure"
     )
     parser.add_argument(
-        "--peers", nargs="*", choices=_PEERS, help="default: llama.cpp and all that are installed"
+        "--peers",
+        nargs="*",
+        choices=tuple(_OPENERS),
+        help="default: llama.cpp and all that are installed",
     )
     parser.add_argument("--quantization", choices=tuple(QUANTIZATIONS), default="q4f16_1")
     parser.add_argument("--kv-cache-dtype", choices=get_args(KVCacheType), default="auto")
@@ -198,26 +229,33 @@ def _parse_arguments() -> argparse.Namespace:
     except ValueError as error:
         parser.error(str(error))
 
-    this_python = Path(sys.executable)
-    arguments.openvino_python = (arguments.openvino_python or this_python).absolute()
-    arguments.vllm_python = (arguments.vllm_python or this_python).absolute()
     if arguments.peers is None:
         arguments.peers = ["llama.cpp", *_installed_peers(arguments)]
-    needs_llama = "llama.cpp" in arguments.peers
-    if needs_llama and None in (arguments.llama_bin, arguments.llama_source):
-        parser.error("llama.cpp needs --llama-bin and --llama-source")
-
+    _check_programs(arguments, parser)
     arguments.work = arguments.work.resolve()
     arguments.output = arguments.output or arguments.work
     return arguments
 
 
 def _installed_peers(arguments: argparse.Namespace) -> list[str]:
-    peers = {
-        "openvino": openvino_genai.is_installed(arguments.openvino_python),
-        "vllm": vllm_cpu.is_installed(arguments.vllm_python),
-    }
-    return [name for name, is_installed in peers.items() if is_installed]
+    built = ["ik_llama.cpp"] if arguments.ik_bin is not None else []
+    installed = (
+        name
+        for name, module in _PYTHON_PEERS.items()
+        if module.is_installed(_python_of(arguments, name))
+    )
+    return [*built, *installed]
+
+
+def _check_programs(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Require the options of the selected peers; both make their GGUF file with llama.cpp."""
+    has_llama = None not in (arguments.llama_bin, arguments.llama_source)
+    for name in ("llama.cpp", "ik_llama.cpp"):
+        if name in arguments.peers and not has_llama:
+            parser.error(f"{name} needs --llama-bin and --llama-source")
+
+    if "ik_llama.cpp" in arguments.peers and arguments.ik_bin is None:
+        parser.error("ik_llama.cpp needs --ik-bin")
 
 
 if __name__ == "__main__":

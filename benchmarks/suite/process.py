@@ -26,6 +26,7 @@ class FinishedProcess:
     """Output and cost of a process that exited with status 0."""
 
     output: str
+    errors: str  #: What it wrote to stderr.
     start: float  #: By `time.monotonic`, which all processes share.
     seconds: float
     peak_bytes: int  #: Peak resident memory, mapped files included; 0 if it was not tracked.
@@ -62,7 +63,7 @@ def run_tool(command: Sequence[str | Path], *, track_memory: bool = False) -> Fi
             stderr = _read(errors)[-_MAX_ERROR_CHARACTERS:]
             raise RuntimeError(f"{words} exited with status {process.returncode}:\n{stderr}")
 
-        return FinishedProcess(_read(output), start, seconds, peak)
+        return FinishedProcess(_read(output), _read(errors), start, seconds, peak)
 
 
 def run_fresh(setup: Setup, *, track_memory: bool = False) -> tuple[FinishedProcess, float]:

@@ -14,7 +14,7 @@ from aiomlc.cache.files import write_sealed
 from benchmarks.interleaved import Sample
 from benchmarks.suite.machine import MachineLimits
 from benchmarks.suite.measured_engine import UnavailableError
-from benchmarks.suite.peer_process import PeerProcess, has_package
+from benchmarks.suite.peers.peer_process import PeerProcess, has_package
 from benchmarks.suite.plan import ROWS, Row, select
 from benchmarks.suite.results import Result, as_json, as_markdown, speedup
 from benchmarks.suite.utilization import ModelCosts, fraction_of_limit, read_costs

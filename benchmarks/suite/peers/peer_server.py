@@ -5,14 +5,22 @@ It runs in the interpreter that has the peer installed, so it imports only the s
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from benchmarks.suite.generate import Generate
+from benchmarks.suite.peers.generate import Generate
+
+_MODULES = {
+    "onnxruntime": "benchmarks.suite.peers.onnxruntime_genai",
+    "openvino": "benchmarks.suite.peers.openvino_genai",
+    "vllm": "benchmarks.suite.peers.vllm_cpu",
+}
 
 
 def main() -> None:
@@ -32,14 +40,12 @@ def main() -> None:
 
 
 def _open(peer: str, model: str, threads: str) -> Generate:
-    if peer == "openvino":
-        from benchmarks.suite.openvino_genai import open_engine
-    elif peer == "vllm":
-        from benchmarks.suite.vllm_cpu import open_engine
-    else:
-        raise SystemExit(f"unknown peer {peer!r}, expected 'openvino' or 'vllm'")
+    if peer not in _MODULES:
+        raise SystemExit(f"unknown peer {peer!r}, expected one of {', '.join(_MODULES)}")
 
-    return open_engine(Path(model), int(threads))
+    module: Any = importlib.import_module(_MODULES[peer])  # Only that peer is installed.
+    engine: Generate = module.open_engine(Path(model), int(threads))
+    return engine
 
 
 def _peak_bytes() -> int:

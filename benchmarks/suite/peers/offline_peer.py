@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 from benchmarks.suite.measured_engine import Meter
-from benchmarks.suite.peer_process import PeerProcess
+from benchmarks.suite.peers.peer_process import PeerProcess
 from benchmarks.suite.plan import BATCH_PROMPT, BATCH_TOKENS, DECODE_TOKENS, Kind
 
 _LOWEST_ID, _HIGHEST_ID = 300, 1900  # Plain text tokens in every vocabulary of the suite.
@@ -25,7 +25,7 @@ _COOLDOWN_SECONDS = 0.3  # OpenMP threads keep spinning for a while after a call
 class PeerProgram:
     """Command line and environment of a peer."""
 
-    peer: str  #: Name known to `benchmarks.suite.peer_server`.
+    peer: str  #: Name known to `benchmarks.suite.peers.peer_server`.
     python: Path  #: The interpreter that has the peer installed.
     model: Path  #: The model in the peer's format.
     threads: int

@@ -1,6 +1,6 @@
 """Convert a model to 8-bit weights in the compressed-tensors format, which vLLM loads.
 
-    python benchmarks/suite/w8a8.py MODEL DIRECTORY
+    python benchmarks/suite/peers/w8a8.py MODEL DIRECTORY
 
 Each row of a linear layer's weights has its own scale and is rounded to the nearest level.
 Activations are quantized dynamically, with one scale per token. Needs torch.

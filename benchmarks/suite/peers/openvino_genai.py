@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.suite.generate import Generate
 from benchmarks.suite.measured_engine import Setup, UnavailableError
-from benchmarks.suite.offline_peer import OfflinePeer, PeerProgram
-from benchmarks.suite.peer_process import has_package
+from benchmarks.suite.peers.generate import Generate
+from benchmarks.suite.peers.offline_peer import OfflinePeer, PeerProgram
+from benchmarks.suite.peers.peer_process import has_package
 
 _WEIGHT_FORMATS = {"q4f16_1": "int4", "q0bf16": "fp16", "q0f32": "fp16"}
 _EXPORT_OPTIONS = {"int4": ("--group-size", "128", "--ratio", "1.0", "--sym"), "fp16": ()}

@@ -18,12 +18,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.suite.generate import Generate
 from benchmarks.suite.measured_engine import Setup, UnavailableError
-from benchmarks.suite.offline_peer import OfflinePeer, PeerProgram
-from benchmarks.suite.peer_process import has_package
+from benchmarks.suite.peers.generate import Generate
+from benchmarks.suite.peers.offline_peer import OfflinePeer, PeerProgram
+from benchmarks.suite.peers.peer_process import has_package
 
-_MAX_TOKENS = 8192
+_MAX_TOKENS = 16_384
 _MAX_BATCH = 32
 # Libraries that vLLM's documentation recommends to preload, where they exist.
 _PRELOADS = ("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4",)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _MAX_ERROR_CHARACTERS = 2000
 _EXIT_TIMEOUT_SECONDS = 30
 
@@ -35,7 +35,7 @@ def has_package(python: Path, name: str) -> bool:
 
 @final
 class PeerProcess:
-    """A running `benchmarks.suite.peer_server`; call `close` when done."""
+    """A running `benchmarks.suite.peers.peer_server`; call `close` when done."""
 
     def __init__(
         self, python: Path, args: Sequence[str], environment: Mapping[str, str] | None = None
@@ -46,7 +46,7 @@ class PeerProcess:
             RuntimeError: If the process exits first; the message has the end of its stderr.
         """
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`.
-        self._command = [str(python), "-m", "benchmarks.suite.peer_server", *args]
+        self._command = [str(python), "-m", "benchmarks.suite.peers.peer_server", *args]
         start = time.monotonic()
         self._process = subprocess.Popen(
             self._command,
