@@ -56,7 +56,7 @@ def write_model(directory: Path, megabytes: int) -> list[dict[str, Any]]:
 async def measure(directory: Path, options: argparse.Namespace) -> str:
     """Return a description of the first start, which converts, and of the second start."""
     records = write_model(directory, options.megabytes)
-    params = [{**record, "format": options.format} for record in records]
+    params = [{**record, "layout": [[options.format, ROWS]]} for record in records]
     megabytes = len(params) * ROWS * COLS * 2 / 1e6
     seconds = []
     for _ in range(2):
@@ -90,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--format", choices=("q4", "bf16", "f32"), default="q4")
+    parser.add_argument("--format", choices=("q4", "i4progressive", "bf16", "f32"), default="q4")
     parser.add_argument("--model", type=Path, help="a directory or a GGUF file")
     options = parser.parse_args()
     load_native()

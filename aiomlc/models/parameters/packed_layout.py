@@ -35,7 +35,7 @@ Layout = tuple[tuple[str, int], ...]
 
 LayoutFamily = Literal["tiles", "rows"]
 
-LAYOUT_VERSION: Final = 3  # Increase it whenever the packed bytes of the same weights change.
+LAYOUT_VERSION: Final = 4  # Increase it whenever the packed bytes of the same weights change.
 TILE_ROWS: Final = 16
 GROUP_SIZE: Final = 32  # Consecutive columns of a row that share a scale.
 GROUP_TILE_BYTES: Final = TILE_ROWS * (GROUP_SIZE // 2 + 2)  # Two values per byte, and a scale.

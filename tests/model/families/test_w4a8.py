@@ -30,11 +30,26 @@ def round_progressive(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     scale = np.abs(groups).max((1, 2), keepdims=True) / 127
     scaled = groups / np.where(scale > 0, scale, 1)
     low, high = scaled.min(-1, keepdims=True), scaled.max(-1, keepdims=True)
-    step = np.rint((high - low) / _LEVELS).clip(1, 17)
-    offset = np.rint((low + high - step * _LEVELS) / 2).clip(-128, 127 - step * _LEVELS)
-    codes = np.rint((scaled - offset) / step).clip(0, _LEVELS)
-    rounded = (codes * step + offset) * scale @ _hadamard()
+    integers = _search(scaled, low, high)
+    rounded = integers * scale @ _hadamard()
     return np.asarray(rounded.reshape(count, -1)[:, :columns], np.float32)
+
+
+def _search(
+    scaled: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the integers of the grid with the least squared error in each group."""
+    widest = np.rint((high - low) / _LEVELS).clip(1, 17)
+    best, least = np.zeros_like(scaled), np.full_like(low, np.inf)
+    for step in (widest, (widest - 1).clip(1)):
+        for shift in (0, -0.25, 0.25):
+            offset = np.rint((low + high - step * _LEVELS) / 2 + shift * step)
+            offset = offset.clip(-128, 127 - step * _LEVELS)
+            integers = np.rint((scaled - offset) / step).clip(0, _LEVELS) * step + offset
+            error = np.square(integers - scaled).sum(-1, keepdims=True)
+            best = np.where(error < least, integers, best)
+            least = np.minimum(error, least)
+    return best
 
 
 def test_the_reference_is_near_the_weights() -> None:

@@ -166,7 +166,7 @@ TEST_F(ProgressiveTest, RotatesByTheHadamardMatrixOnEveryTier) {
   }
 }
 
-TEST_F(ProgressiveTest, WeightsAreWithinHalfAStepOfTheirGroup) {
+TEST_F(ProgressiveTest, WeightsAreNearTheLevelsOfTheirGroup) {
   for (const auto& [rows, cols] : kShapes) {
     const Matrix matrix(rows, cols, 5);
     for (int64_t n = 0; n < rows; ++n) {
@@ -177,8 +177,9 @@ TEST_F(ProgressiveTest, WeightsAreWithinHalfAStepOfTheirGroup) {
         const auto [low, high] =
             std::minmax_element(exact.begin() + first, exact.begin() + first + kGroupSize);
         const double step = (*high - *low) / kGroupSize / scale / kProgressiveLevels;
-        // The step and the offset are rounded to integers, so the ends may be off by more.
-        const double bound = 0.5 * (step + 0.5) + 0.5 * kProgressiveLevels * 0.5 + 0.5;
+        // The step is rounded to an integer or one less, and the levels are moved by up to a
+        // quarter of it, so the ends may be off by more.
+        const double bound = 0.75 * (step + 0.5) + 0.5 * kProgressiveLevels * 1.5 + 0.5;
         for (int64_t k = first; k < first + kGroupSize; ++k) {
           const int value = matrix.Value(n, k);
           ASSERT_GE(value, -128);
@@ -190,6 +191,49 @@ TEST_F(ProgressiveTest, WeightsAreWithinHalfAStepOfTheirGroup) {
       EXPECT_EQ(matrix.Header(n).sums[n % kTileRows], sum);
     }
   }
+}
+
+/*! \return The squared error of a group for a step and the lowest level, in double. */
+double GroupError(const std::vector<double>& weights, double step, double first) {
+  first = std::clamp(first, -128.0, 127.0 - step * kProgressiveLevels);
+  double error = 0;
+  for (const double weight : weights) {
+    const double code = std::nearbyint((weight - first) / step);
+    error += std::pow(step * std::clamp(code, 0.0, 15.0) + first - weight, 2);
+  }
+  return error;
+}
+
+TEST_F(ProgressiveTest, GroupsHaveTheGridOfTheLeastSquaredError) {
+  constexpr int64_t kRows = 32, kCols = 512;
+  const Matrix matrix(kRows, kCols, 14);
+  double widest_total = 0;
+  double total = 0;
+  for (int64_t n = 0; n < kRows; ++n) {
+    const std::vector<double> exact = RotatedExactly(&matrix.weights[n * kCols], kCols);
+    for (int64_t first = 0; first < kCols; first += kGroupSize) {
+      std::vector<double> weights(exact.begin() + first, exact.begin() + first + kGroupSize);
+      for (double& weight : weights) weight /= kGroupSize * double{matrix.Scale(n)};
+      double stored = 0;
+      for (int64_t k = 0; k < kGroupSize; ++k) {
+        stored += std::pow(matrix.Value(n, first + k) - weights[k], 2);
+      }
+      const auto [low, high] = std::minmax_element(weights.begin(), weights.end());
+      const double widest = std::clamp(std::nearbyint((*high - *low) / 15), 1.0, 17.0);
+      double least = std::numeric_limits<double>::infinity();
+      for (const double step : {widest, std::max(1.0, widest - 1)}) {
+        for (const double shift : {0.0, -0.25, 0.25}) {
+          const double lowest = std::nearbyint((*low + *high - step * 15) / 2 + shift * step);
+          const double error = GroupError(weights, step, lowest);
+          if (step == widest && shift == 0) widest_total += error;
+          least = std::min(least, error);
+        }
+      }
+      ASSERT_NEAR(stored, least, 1e-3 * least) << n << " " << first;
+      total += stored;
+    }
+  }
+  EXPECT_LT(std::sqrt(total / widest_total), 0.94);
 }
 
 TEST_F(ProgressiveTest, IsNearTheProductInFloat64) {

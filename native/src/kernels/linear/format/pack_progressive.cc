@@ -1,6 +1,7 @@
 #include <algorithm>
-#include <cmath>
 #include <cstring>
+#include <limits>
+#include <numeric>
 #include <vector>
 
 #include "kernels/linear/format/pack.h"
@@ -32,6 +33,92 @@ float Round(float value) {
   return (value + kRounder) - kRounder;
 }
 
+/*! \brief The lowest and the highest weight of a group. */
+struct Range {
+  float low, high;
+
+  explicit Range(const float* weights) {
+    constexpr int64_t kLanes = 8;  // Each has its own result, so that they are vectorized.
+    float lows[kLanes], highs[kLanes];
+    std::copy_n(weights, kLanes, lows);
+    std::copy_n(weights, kLanes, highs);
+    for (int64_t k = kLanes; k < kGroupSize; k += kLanes) {
+      for (int64_t i = 0; i < kLanes; ++i) {
+        const float weight = weights[k + i];
+        lows[i] = weight < lows[i] ? weight : lows[i];
+        highs[i] = weight > highs[i] ? weight : highs[i];
+      }
+    }
+    low = *std::min_element(lows, lows + kLanes);
+    high = *std::max_element(highs, highs + kLanes);
+  }
+};
+
+/*! \brief The steps and the lowest of the 16 levels of a group. */
+struct Grid {
+  float steps, first;
+
+  /*! \param shift Of the levels from the middle of the range, in steps. */
+  Grid(Range range, float steps, float shift) : steps(steps) {
+    const float rest = range.low + range.high - steps * kProgressiveLevels;
+    const float middle = Round(rest / 2 + shift * steps);
+    // The lowest and the highest level are int8, too.
+    first = std::clamp(middle, -128.0f, 127.0f - steps * kProgressiveLevels);
+  }
+
+  /*! \brief Set the indices of the levels that are nearest to the weights. */
+  void Encode(const float (&weights)[kGroupSize], float (&codes)[kGroupSize]) const {
+    constexpr float kLast = kProgressiveLevels;
+    const float lowest = first;
+    const float inverse = 1.0f / steps;
+    for (int64_t k = 0; k < kGroupSize; ++k) {
+      const float level = Round((weights[k] - lowest) * inverse);
+      const float positive = level > 0.0f ? level : 0.0f;
+      codes[k] = positive < kLast ? positive : kLast;
+    }
+  }
+
+  /*! \return The sum of the squared errors, in partial sums that are vectorized. */
+  float Error(const float (&weights)[kGroupSize]) const {
+    constexpr int64_t kLanes = 8;
+    float codes[kGroupSize];
+    Encode(weights, codes);
+    float sums[kLanes] = {};
+    for (int64_t k = 0; k < kGroupSize; k += kLanes) {
+      for (int64_t i = 0; i < kLanes; ++i) {
+        const float difference = steps * codes[k + i] + first - weights[k + i];
+        sums[i] += difference * difference;
+      }
+    }
+    return std::accumulate(sums, sums + kLanes, 0.0f);
+  }
+};
+
+/*!
+ * \brief Search for the grid of the least squared error.
+ *
+ * The steps that span all weights are too wide for most of them, and the middle of the range is not
+ * the best place: the other grids clip a weight or two. More of them would gain little.
+ * \param weights Divided by the scale of the output: in [-127, 127].
+ */
+Grid BestGrid(const float (&weights)[kGroupSize]) {
+  const Range range(weights);
+  const float widest = std::clamp(Round((range.high - range.low) / kProgressiveLevels), 1.0f,
+                                  static_cast<float>(kMaxGroupScale));
+  Grid best(range, widest, 0.0f);
+  float least = std::numeric_limits<float>::infinity();
+  for (const float steps : {widest, std::max(widest - 1.0f, 1.0f)}) {
+    for (const float shift : {0.0f, -0.25f, 0.25f}) {
+      const Grid grid(range, steps, shift);
+      const float error = grid.Error(weights);
+      if (error >= least) continue;
+      least = error;
+      best = grid;
+    }
+  }
+  return best;
+}
+
 /*! \brief 32 weights of an output as small integers. */
 struct Levels {
   uint8_t codes[kGroupSize];
@@ -39,19 +126,13 @@ struct Levels {
 
   /*! \param weights Divided by the scale of the output: in [-127, 127]. */
   explicit Levels(const float (&weights)[kGroupSize]) {
-    const auto [low, high] = std::minmax_element(weights, weights + kGroupSize);
-    const float steps = std::clamp(Round((*high - *low) / kProgressiveLevels), 1.0f,
-                                   static_cast<float>(kMaxGroupScale));
-    // The lowest and the highest level are int8, too.
-    const float middle = Round((*low + *high - steps * kProgressiveLevels) / 2);
-    const float first = std::clamp(middle, -128.0f, 127.0f - steps * kProgressiveLevels);
-    const float inverse = 1.0f / steps;
-    for (int64_t k = 0; k < kGroupSize; ++k) {
-      const float level = Round((weights[k] - first) * inverse);
-      codes[k] = static_cast<uint8_t>(std::clamp(level, 0.0f, float{kProgressiveLevels}));
-    }
-    scale = static_cast<int>(steps);
-    offset = static_cast<int>(first);
+    const Grid grid = BestGrid(weights);
+    float nearest[kGroupSize];
+    grid.Encode(weights, nearest);
+    std::transform(nearest, nearest + kGroupSize, codes,
+                   [](float code) { return static_cast<uint8_t>(code); });
+    scale = static_cast<int>(grid.steps);
+    offset = static_cast<int>(grid.first);
   }
 };
 
@@ -69,8 +150,9 @@ void Store(const Levels& levels, int64_t half, int64_t n, ProgressiveGroup* grou
 void PackRow(const float* rotated, int64_t groups, int64_t n, ChannelTile* header,
              ProgressiveGroup* tile) {
   float largest = 0;
-  for (int64_t k = 0; k < groups * kGroupSize; ++k) {
-    largest = std::max(largest, std::fabs(rotated[k]));
+  for (int64_t g = 0; g < groups; ++g) {
+    const Range range(rotated + g * kGroupSize);
+    largest = std::max({largest, range.high, -range.low});
   }
   const float scale = largest / 127.0f;
   header->scales[n] = scale;
