@@ -89,6 +89,10 @@ def _compare(
     for name in quantizations:
         row = f"| {shape.layers} layers of {shape.hidden} | {weights} | `{name}` "
         for mode, options in _MODES.items():
+            if options and not MLC_FORMATS[name].bits:  # No other scales to search for.
+                row += "| "
+                continue
+
             output = model.parent / f"{name}-{mode}"
             anyio.run(_convert, model, output, name, options)
             error = compare(_logits(output, prompt, EngineConfig()), reference)

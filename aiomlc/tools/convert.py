@@ -75,15 +75,17 @@ async def convert_weights(  # noqa: PLR0913 - as MLC LLM's `convert_weight`.
     """Write the weights of a Hugging Face checkpoint as those of an MLC directory.
 
     The files are the same as those of MLC LLM's `convert_weight`, bit by bit: shards of 32 MiB and
-    `tensor-cache.json`. They appear in `output` when all of them are complete. The call can be
-    cancelled at any time. The memory it needs does not depend on the size of the model.
+    `tensor-cache.json`. `w4a8`, which MLC LLM does not have, is stored in files of this kind, too:
+    they give the same model as the checkpoint, opened in this quantization. The files appear in
+    `output` when all of them are complete. The call can be cancelled at any time. The memory it
+    needs does not depend on the size of the model.
 
     Args:
         config: The model: a directory, its `config.json`, or a repository of the Hugging Face hub.
         output: The directory to write to; it is made if it does not exist.
-        quantization: MLC LLM's name of the format, such as `q4f16_1`. `q4f16_autoawq` needs a
-            checkpoint that AutoAWQ quantized, `fp8_e4m3fn_bf16_block_scale` one in FP8 with scales
-            of blocks; their quantized weights are kept.
+        quantization: MLC LLM's name of the format, such as `q4f16_1`, or `w4a8`. `q4f16_autoawq`
+            needs a checkpoint that AutoAWQ quantized, `fp8_e4m3fn_bf16_block_scale` one in FP8 with
+            scales of blocks; their quantized weights are kept.
         model_type: The architecture; "auto" is that of `config.json`.
         device: "auto" or "cpu".
         source: The directory of the checkpoint; "auto" is that of `config`.
@@ -155,6 +157,12 @@ def _check_arguments(
         raise BadRequestError(
             f"source_format must be one of {', '.join(formats)}, got {source_format!r}",
             param="source_format",
+        )
+
+    if search and mlc_format.is_progressive:
+        raise BadRequestError(
+            f"search must be False for {quantization}, whose levels are always searched for",
+            param="search",
         )
 
     if search and not mlc_format.bits:

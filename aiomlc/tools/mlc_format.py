@@ -1,4 +1,4 @@
-"""The quantizations that the converter writes, under MLC LLM's names."""
+"""The quantizations that the converter writes: MLC LLM's, under its names, and the engine's own."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from aiomlc.errors import BadRequestError
 
 ModelDtype = Literal["float16", "bfloat16", "float32"]
 FP8Dtype = Literal["float8_e4m3fn", "float8_e5m2"]
-StoredDtype = Literal[ModelDtype, FP8Dtype, "uint32"]
+StoredDtype = Literal[ModelDtype, FP8Dtype, "uint32", "uint8"]
 
 _GROUP_SIZES: Final = MappingProxyType({3: 40, 4: 32})  # By bits.
 _REFUSED: Final = MappingProxyType(
     {
-        "w4a8": "MLC LLM does not have it; open the checkpoint itself with this quantization",
         "q4f16_ft": "its packing is that of one generation of GPUs",
         "fp8_e4m3fn_bf16_block_scale_static_activation": "MLC LLM has it only for "
         "ministral3, which is not supported",
@@ -40,7 +39,10 @@ class MLCFormat:
 
     name: str
     dtype: ModelDtype  #: Of scales, and of all that is not quantized.
-    bits: int = 0  #: Of a quantized weight; 0 if no matrix is quantized.
+    bits: int = 0  #: Of a weight in MLC LLM's groups; 0 if no matrix has them.
+    #: Whether matrices have progressive scales, and all else keeps float32: `w4a8`, which MLC LLM
+    #: does not have.
+    is_progressive: bool = False
     is_transposed: bool = False  #: Whether linear layers are `[inputs, outputs]`.
     keeps_vocabulary: bool = False  #: Whether embedding and output head are not quantized.
     fp8: FP8Dtype | None = None  #: Of quantized weights that have at most one scale per matrix.
@@ -90,6 +92,7 @@ MLC_FORMATS: Mapping[str, MLCFormat] = MappingProxyType(
             MLCFormat("q0f16", "float16"),
             MLCFormat("q0bf16", "bfloat16"),
             MLCFormat("q0f32", "float32"),
+            MLCFormat("w4a8", "float32", is_progressive=True),
             MLCFormat("q3f16_0", "float16", 3, is_transposed=True),
             MLCFormat("q3f16_1", "float16", 3),
             MLCFormat("q4f16_0", "float16", 4, is_transposed=True),

@@ -11,7 +11,8 @@ from typing import Literal
 from aiomlc.tools.mlc_format import StoredDtype
 from aiomlc.weights.formats.source import SourceTensor
 
-Storage = Literal["plain", "groups", "fp8"]
+#: `raw` is float32 with all of its bits; `plain` has 16 bits of it, as MLC LLM's files do.
+Storage = Literal["plain", "raw", "groups", "progressive", "fp8"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,13 @@ def output_tensors(
     Raises:
         BadRequestError: If the format does not support the model.
     """
+    if vision is not None and mlc_format.is_progressive:
+        raise BadRequestError(
+            f"quantization {mlc_format.name} does not support LLaVA; choose one of MLC LLM's, or "
+            "open the checkpoint itself",
+            param="quantization",
+        )
+
     tensors = [
         tensor
         for parameter in parameters
@@ -121,7 +128,7 @@ def _tensor(
         is_float32 = name.endswith(_FLOAT32_BIASES.get(config.model_type, ()))
         dtype: ModelDtype = "float32" if is_float32 else mlc_format.dtype
         offset = parameter.weight_offset
-        return OutputTensor(name, (count,), rows, dtype, weight_offset=offset)
+        return OutputTensor(name, (count,), rows, dtype, _plain(mlc_format), weight_offset=offset)
 
     storage = _storage(parameter, mlc_format)
     is_embedding = parameter.name.startswith(_EMBEDDINGS)
@@ -129,7 +136,7 @@ def _tensor(
     if experts:
         _check_experts(mlc_format)
     return OutputTensor(
-        f"{name}.weight" if storage == "plain" else name,
+        f"{name}.weight" if storage in ("plain", "raw") else name,
         (experts, count // experts, columns) if experts else (count, columns),
         rows,
         mlc_format.dtype,
@@ -140,12 +147,20 @@ def _tensor(
 
 def _storage(parameter: Parameter, mlc_format: MLCFormat) -> Storage:
     if parameter.keep_float32 or (mlc_format.keeps_vocabulary and _is_vocabulary(parameter)):
-        return "plain"
+        return _plain(mlc_format)
 
     if mlc_format.fp8 is not None:
         return "fp8"
 
+    if mlc_format.is_progressive:
+        return "progressive"
+
     return "groups" if mlc_format.bits else "plain"
+
+
+def _plain(mlc_format: MLCFormat) -> Storage:
+    """Return the storage of what is not quantized."""
+    return "raw" if mlc_format.is_progressive else "plain"
 
 
 def _is_vocabulary(parameter: Parameter) -> bool:

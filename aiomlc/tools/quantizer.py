@@ -7,8 +7,10 @@ __all__ = (
     "fp8_scale",
     "largest_magnitude",
     "quantize_fp8",
+    "quantize_progressive",
     "quantize_rows",
     "store_floats",
+    "store_raw",
 )
 
 from typing import Any, Final
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from aiomlc.runtime.native.library import native_function
 from aiomlc.tools.mlc_format import FP8Dtype, MLCFormat, ModelDtype
+from aiomlc.weights.storage.stored_matrix import progressive_row_bytes
 
 Bytes = NDArray[np.uint8]
 
@@ -70,6 +73,20 @@ def quantize_rows(
     return words, scales
 
 
+def quantize_progressive(rows: NDArray[np.float32]) -> Bytes:
+    """Return the stored rows of `w4a8`, `uint8[rows, bytes]`.
+
+    Raises:
+        RangeError: If a weight is not finite.
+    """
+    stored = np.empty((len(rows), progressive_row_bytes(rows.shape[1])), np.uint8)
+    quantize = native_function("aiomlc.weights.quantize_progressive")
+    if not quantize(_tensor(rows), _tensor(stored)):
+        raise _range_error("float32")
+
+    return stored
+
+
 def store_floats(values: NDArray[np.float32], dtype: ModelDtype) -> Bytes:
     """Return the bytes of float tensors as they are stored, `uint8[rows, bytes]`.
 
@@ -86,6 +103,18 @@ def store_floats(values: NDArray[np.float32], dtype: ModelDtype) -> Bytes:
         raise _range_error(dtype)
 
     return stored
+
+
+def store_raw(values: NDArray[np.float32]) -> Bytes:
+    """Return the bytes of float32 tensors with all of their bits, `uint8[rows, bytes]`.
+
+    Raises:
+        RangeError: If a value is not finite.
+    """
+    if not np.isfinite(values).all():
+        raise _range_error("float32")
+
+    return np.ascontiguousarray(values).view(np.uint8)
 
 
 def largest_magnitude(rows: NDArray[np.float32]) -> np.float16:

@@ -26,8 +26,10 @@ from aiomlc.tools.quantizer import (
     fp8_scale,
     largest_magnitude,
     quantize_fp8,
+    quantize_progressive,
     quantize_rows,
     store_floats,
+    store_raw,
 )
 from aiomlc.tools.row_reader import RowReader
 from aiomlc.tools.shards import Record, Shard
@@ -181,6 +183,9 @@ class ShardWriter:
             assert mlc_format.fp8 is not None
             return [quantize_fp8(values, mlc_format.fp8, self._scales.get(tensor.name))]
 
+        if tensor.storage == "progressive":
+            return [quantize_progressive(values)]
+
         if tensor.storage == "groups":
             factors = self._plan.importance
             equal = np.ones(tensor.columns, np.float32)
@@ -240,4 +245,7 @@ def _store(values: NDArray[np.float32], tensor: OutputTensor) -> NDArray[np.uint
         RangeError: If a value is not finite, or too large for the dtype.
     """
     assert tensor.dtype in ("float16", "bfloat16", "float32")
+    if tensor.storage in ("raw", "progressive"):
+        return store_raw(values)
+
     return store_floats(values, tensor.dtype)

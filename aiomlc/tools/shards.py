@@ -1,7 +1,7 @@
 """The layout of weight shards and their index, as MLC LLM writes them.
 
-Every record has the format `f32-to-bf16`: float32 tensors are stored as bfloat16, others as they
-are.
+Every record of MLC LLM has the format `f32-to-bf16`: float32 tensors are stored as bfloat16, others
+as they are. Those of `w4a8`, which it does not have, are `raw`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from aiomlc.tools.mlc_format import MLCFormat
 from aiomlc.tools.output_tensor import OutputTensor
+from aiomlc.weights.storage.stored_matrix import progressive_row_bytes
 
 INDEX_FILE: Final = "tensor-cache.json"
 _BF16_INDEX_FILE: Final = "tensor-cache-b16.json"
@@ -32,11 +33,12 @@ _BF16_INDEX_FILE: Final = "tensor-cache-b16.json"
 REPLACED_FILES: Final = ("tensor-cache*.json", "ndarray-cache*.json", "params_shard_*.bin")
 
 _SHARD_BYTES: Final = 32 << 20
-_STORED_BYTES: Final = {
+_DTYPE_BYTES: Final = {
+    "uint8": 1,
     "uint32": 4,
     "float16": 2,
     "bfloat16": 2,
-    "float32": 2,
+    "float32": 4,
     "float8_e4m3fn": 1,
     "float8_e5m2": 1,
 }
@@ -51,16 +53,22 @@ class Record:
     dtype: str
     shard: int = 0
     offset: int = 0  #: In the shard, in bytes.
+    is_raw: bool = False  #: Whether float32 has all of its bits in the shard.
 
     @property
     def nbytes(self) -> int:
         """Bytes in the shard."""
-        return math.prod(self.shape) * _STORED_BYTES[self.dtype]
+        return math.prod(self.shape) * (2 if self.is_halved else _DTYPE_BYTES[self.dtype])
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes in memory; a float32 tensor has half of them in the shard."""
-        return self.nbytes * (2 if self.dtype == "float32" else 1)
+        """Bytes in memory; the shard may have half of them."""
+        return self.nbytes * (2 if self.is_halved else 1)
+
+    @property
+    def is_halved(self) -> bool:
+        """Whether it is float32 of which the shard has 16 bits."""
+        return self.dtype == "float32" and not self.is_raw
 
 
 @dataclass(slots=True)
@@ -77,6 +85,14 @@ def records_of(tensor: OutputTensor, mlc_format: MLCFormat) -> list[Record]:
     """Return the records of a tensor: one, or values and scales."""
     if tensor.storage == "plain":
         return [Record(tensor.name, tensor.shape, tensor.dtype)]
+
+    if tensor.storage == "raw":
+        return [Record(tensor.name, tensor.shape, tensor.dtype, is_raw=True)]
+
+    if tensor.storage == "progressive":
+        *leading, columns = tensor.shape
+        shape = (*leading, progressive_row_bytes(columns))
+        return [Record(f"{tensor.name}.q_weight", shape, "uint8", is_raw=True)]
 
     if tensor.storage == "fp8":
         assert mlc_format.fp8 is not None
@@ -140,7 +156,7 @@ def write_index(directory: Path, shards: Sequence[Shard], num_parameters: int) -
     nbytes = float(sum(record.memory_bytes for record in records))
     bits = nbytes * 8.0 / num_parameters
     metadata = {"ParamSize": len(records), "ParamBytes": nbytes, "BitsPerParam": bits}
-    if any(record.dtype == "float32" for record in records):
+    if any(record.is_halved for record in records):
         _write(directory / _BF16_INDEX_FILE, metadata, [_shard_json(s, True) for s in shards])
     _write(directory / INDEX_FILE, metadata, [_shard_json(s, False) for s in shards])
     return bits
@@ -161,12 +177,12 @@ def _shard_json(shard: Shard, as_bf16: bool) -> dict[str, Any]:
 
 
 def _record_json(record: Record, as_bf16: bool) -> dict[str, Any]:
-    is_changed = as_bf16 and record.dtype == "float32"
+    is_changed = as_bf16 and record.is_halved
     return {
         "name": record.name,
         "shape": list(record.shape),
         "dtype": "bfloat16" if is_changed else record.dtype,
-        "format": "raw" if is_changed else "f32-to-bf16",
+        "format": "raw" if is_changed or record.is_raw else "f32-to-bf16",
         "nbytes": record.nbytes,
         "byteOffset": record.offset,
     }

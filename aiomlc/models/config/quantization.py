@@ -22,6 +22,7 @@ Method = Literal["mlc", "awq", "gptq", "compressed-tensors", "fp8", "mxfp4"]
 #: The quantizations of MLC LLM whose weights can be read.
 MLC_QUANTIZATIONS: Final = (
     *("q0f16", "q0bf16", "q0f32"),
+    "w4a8",  # The engine's own.
     *("q3f16_0", "q3f16_1"),
     *("q4f16_0", "q4f16_1", "q4f16_2", "q4bf16_0", "q4bf16_1", "q4f32_1"),
     "q4f16_autoawq",

@@ -31,6 +31,7 @@ DTYPES: Final = {
     "float16": "f16",
     "bfloat16": "bf16",
     "uint32": "u32",
+    "uint8": "u8",  # Of `w4a8`.
     "float8_e4m3fn": "f8e4m3",
     "e4m3_float8": "f8e4m3",  # As older versions of TVM name it.
     "float8_e5m2": "f8e5m2",

@@ -20,6 +20,7 @@ from aiomlc.weights.storage.integers import (
     find_compressed,
     find_gptq,
     find_mlc_groups,
+    find_progressive,
 )
 from aiomlc.weights.storage.stored_matrix import FLOAT_TYPES, StoredMatrix, StoredType
 from aiomlc.weights.storage.tensors import (
@@ -92,9 +93,10 @@ def _find_mlc(tensors: TensorLookup, parameter: PackedParameter) -> tuple[Stored
     if _has_groups(tensors, parts[0]):
         # The last part has the rows that remain, so that a wrong shape is an error of its tensor.
         *others, last = parts
-        matrices = [find_mlc_groups(tensors, part, shape[1], None) for part in others]
+        find = find_progressive if tensors.quantization.name == "w4a8" else find_mlc_groups
+        matrices = [find(tensors, part, shape[1], None) for part in others]
         rows = shape[0] - sum(matrix.rows for matrix in matrices)
-        return *matrices, find_mlc_groups(tensors, last, shape[1], rows)
+        return *matrices, find(tensors, last, shape[1], rows)
 
     return tuple(_find_mlc_part(tensors, part, parameter) for part in parts)
 

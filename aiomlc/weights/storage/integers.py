@@ -7,6 +7,7 @@ __all__ = (
     "find_compressed",
     "find_gptq",
     "find_mlc_groups",
+    "find_progressive",
 )
 
 from dataclasses import replace
@@ -16,11 +17,13 @@ from aiomlc.weights.storage.stored_matrix import (
     CHANNEL_FORMAT,
     FLOAT_TYPES,
     MAX_CHANNEL_INPUTS,
+    PROGRESSIVE_FORMAT,
     IntegerTensor,
     ScaleTensor,
     StoredMatrix,
     group_format,
     native_group,
+    progressive_row_bytes,
 )
 from aiomlc.weights.storage.tensors import (
     TensorLookup,
@@ -69,6 +72,18 @@ def find_mlc_groups(
         ScaleTensor(scales, (1, group), values.is_transposed),
         format=group_format(bits, size, scales.dtype, zero_point),
     )
+
+
+def find_progressive(
+    tensors: TensorLookup, module: str, columns: int, rows: int | None
+) -> StoredMatrix:
+    """Return the matrix of a module of `w4a8`; the arguments are those of `find_mlc_groups`."""
+    tensor = _flat(tensors.get(f"{module}.q_weight"))
+    if rows is None:
+        rows = _rows(tensor, is_transposed=False)
+    require_dtype(tensor, "u8")
+    require_shape(tensor, (rows, progressive_row_bytes(columns)))
+    return StoredMatrix("i4progressive", rows, columns, tensor, format=PROGRESSIVE_FORMAT)
 
 
 def find_awq(tensors: TensorLookup, module: str, columns: int) -> StoredMatrix:

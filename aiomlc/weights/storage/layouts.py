@@ -13,7 +13,7 @@ from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.models.parameters.parameter import Parameter
 from aiomlc.weights.formats.source import Source
 from aiomlc.weights.storage.find import find_matrices
-from aiomlc.weights.storage.stored_matrix import StoredMatrix
+from aiomlc.weights.storage.stored_matrix import PROGRESSIVE_FORMAT, StoredMatrix
 from aiomlc.weights.storage.tensors import TensorLookup, tensor_error
 
 _FLOAT_FORMATS: Final = (
@@ -127,7 +127,8 @@ def _holds(name: str, matrix: StoredMatrix) -> bool:
     if matrix.format is None:
         return name in _FLOAT_FORMATS
 
-    return name in _DENSE_FORMATS or name == _native_format(matrix.format)
+    is_rotated = matrix.format == PROGRESSIVE_FORMAT  # Its numbers are not weights of the inputs.
+    return name == _native_format(matrix.format) or (name in _DENSE_FORMATS and not is_rotated)
 
 
 def _format(parameter: Parameter, matrix: StoredMatrix, float_format: str | None) -> str:

@@ -6,12 +6,14 @@ __all__ = (
     "CHANNEL_FORMAT",
     "FLOAT_TYPES",
     "MAX_CHANNEL_INPUTS",
+    "PROGRESSIVE_FORMAT",
     "IntegerTensor",
     "ScaleTensor",
     "StoredMatrix",
     "StoredType",
     "group_format",
     "native_group",
+    "progressive_row_bytes",
 )
 
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ from typing import Final, Literal
 from aiomlc.weights.formats.source import SourceTensor
 
 #: `integers` describes its packing; the others are stored row by row. The names in capitals are
-#: GGUF's, whose blocks contain the scales.
+#: GGUF's, whose blocks contain the scales, as do the rows of `i4progressive`.
 StoredType = Literal[
     "f32",
     "f16",
@@ -41,10 +43,13 @@ StoredType = Literal[
     "Q6_K",
     "IQ4_NL",
     "MXFP4",
+    "i4progressive",
 ]
 FLOAT_TYPES: Final = ("f32", "f16", "bf16")
 #: The packed format of int8 with a scale per row, and with activations that have one per token.
 CHANNEL_FORMAT: Final = "i8channel"
+#: The packed format of `w4a8`, which only its own stored rows and floats can have.
+PROGRESSIVE_FORMAT: Final = "i4progressive"
 MAX_CHANNEL_INPUTS: Final = 1 << 16  #: More inputs might overflow its sums, which have 32 bits.
 _CHANNEL_GROUPS: Final = (256, 128, 64, 32)
 
@@ -129,6 +134,14 @@ def native_group(columns: int, group: int) -> int:
         return group
 
     return next((size for size in _CHANNEL_GROUPS if columns % size == 0), _CHANNEL_GROUPS[-1])
+
+
+def progressive_row_bytes(columns: int) -> int:
+    """Return the bytes of a stored row: its scale, and for 32 inputs a scale, an offset and codes.
+
+    The layout is that of `native/src/kernels/linear/format/pack.h`.
+    """
+    return 4 + 18 * -(-columns // 32)
 
 
 def group_format(bits: int, group: int, scale_type: str, zero_point: int | None) -> str:

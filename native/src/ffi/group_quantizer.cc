@@ -10,6 +10,7 @@
 #include <string>
 
 #include "ffi/tensor_arguments.h"
+#include "kernels/linear/format/pack.h"
 
 namespace aiomlc {
 namespace {
@@ -68,10 +69,29 @@ bool Round(TensorView values, const ffi::String& dtype, TensorView out) {
   return true;
 }
 
+/*! \brief Quantize float32[rows, cols] to the stored rows of pack.h, uint8[rows, bytes]. */
+bool QuantizeProgressive(TensorView weights, TensorView stored) {
+  const TensorArguments args("quantize_progressive");
+  args.RequireShape(weights, "weights", {TensorArguments::kAny, TensorArguments::kAny});
+  const int64_t rows = weights.size(0);
+  const int64_t cols = weights.size(1);
+  const int64_t bytes = ProgressiveRowBytes(cols);
+  args.RequireShape(stored, "stored", {rows, bytes});
+  const float* values = args.Data<float>(weights, "weights");
+  if (!FitsDtype(ModelDtype::kF32, values, rows * cols)) return false;
+  auto* out = args.Data<uint8_t>(stored, "stored");
+  for (int64_t row = 0; row < rows; ++row) {
+    QuantizeProgressiveRow(values + row * cols, cols, out + row * bytes);
+  }
+  return true;
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef()
       .def("aiomlc.weights.quantize_groups", Quantize,
            "Quantize rows; return whether all weights are in the range of the dtype.")
+      .def("aiomlc.weights.quantize_progressive", QuantizeProgressive,
+           "Quantize rows with progressive scales; return whether all weights are finite.")
       .def("aiomlc.weights.round_floats", Round,
            "Round to a 16-bit dtype; return whether all values are in its range.");
 }

@@ -47,7 +47,7 @@ constexpr std::pair<std::string_view, SourceType> kSourceTypes[] = {
     {"Q2_K", SourceType::kQ2K},          {"Q3_K", SourceType::kQ3K},
     {"Q4_K", SourceType::kQ4K},          {"Q5_K", SourceType::kQ5K},
     {"Q6_K", SourceType::kQ6K},          {"IQ4_NL", SourceType::kIQ4NL},
-    {"MXFP4", SourceType::kMXFP4},
+    {"MXFP4", SourceType::kMXFP4},       {"i4progressive", SourceType::kProgressive},
 };
 
 SourceType ParseSourceType(const ffi::String& name) {

@@ -136,6 +136,9 @@ class Worker {
     } else if (format.family == WeightFormat::kChannel) {
       if (!reader_.DecodeGroups(param, format, begin, end)) return Fail(reader_.error());
       PackChannel(reader_.groups().View(), packed_.data());
+    } else if (MatrixOf(param, begin).type == SourceType::kProgressive) {
+      if (!reader_.DecodeProgressive(param, begin, end)) return Fail(reader_.error());
+      PackProgressiveRows(reader_.stored_rows(), rows, param.cols, packed_.data());
     } else if (format.family == WeightFormat::kQ4 && !IsFloat(MatrixOf(param, begin).type)) {
       if (!reader_.DecodeGroups(param, MlcQ4(), begin, end)) return Fail(reader_.error());
       PackQ4(reader_.groups().View());

@@ -36,6 +36,7 @@ enum class SourceType {
   kQ6K,
   kIQ4NL,
   kMXFP4,
+  kProgressive,  //!< The stored rows of `WeightFormat::kProgressive` (pack.h).
 };
 
 /*! \brief The place of a tensor. */
@@ -133,7 +134,9 @@ std::vector<SourceSlice> SelectRows(const std::vector<SourceSlice>& slices,
 constexpr bool IsFloat(SourceType type) { return type < SourceType::kIntegers; }
 
 /*! \return Whether a matrix consists of blocks of GGUF. */
-constexpr bool IsBlocks(SourceType type) { return type > SourceType::kIntegers; }
+constexpr bool IsBlocks(SourceType type) {
+  return type > SourceType::kIntegers && type < SourceType::kProgressive;
+}
 
 }  // namespace aiomlc
 

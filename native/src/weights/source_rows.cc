@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/linear/format/pack.h"
 #include "platform/float_types.h"
 #include "weights/gguf_blocks.h"
 #include "weights/group_quantizer.h"
@@ -36,6 +37,7 @@ std::string RangeError(MatrixFormat format, const float* values, int64_t count) 
 /*! \return The bytes of a row of floats or blocks. */
 int64_t RowBytes(SourceType type, int64_t cols) {
   if (IsFloat(type)) return cols * SourceFloatBytes(type);
+  if (type == SourceType::kProgressive) return ProgressiveRowBytes(cols);
   const BlockLayout layout = BlockLayoutOf(type);
   return cols / layout.inputs * layout.bytes;
 }
@@ -308,6 +310,23 @@ bool SourceReader::DecodeGroups(const ParamPlan& param, MatrixFormat format, int
       });
   if (is_valid) groups_.Cut(param.first_col, param.cols);
   return is_valid;
+}
+
+bool SourceReader::DecodeProgressive(const ParamPlan& param, int64_t begin, int64_t end) {
+  const int64_t cols = param.MatrixCols();
+  const int64_t bytes = ProgressiveRowBytes(cols);
+  stored_rows_.resize(static_cast<size_t>((end - begin) * bytes));
+  return ForEachSlice(
+      param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
+        const auto index = static_cast<size_t>(slice.matrix);
+        uint8_t* out = stored_rows_.data() + at * bytes;
+        std::memcpy(out, loaded_[index].values.At(from, 0), static_cast<size_t>(rows * bytes));
+        for (int64_t row = 0; row < rows; ++row) {
+          const char* problem = CheckProgressiveRow(out + row * bytes, cols);
+          if (problem != nullptr) return Check(param.matrices[index].tensor, problem);
+        }
+        return true;
+      });
 }
 
 bool SourceReader::DecodeGroupRows(const SourceMatrix& matrix, const LoadedRows& loaded,

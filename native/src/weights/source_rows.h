@@ -56,11 +56,15 @@ class SourceReader {
    */
   bool DecodeGroups(const ParamPlan& param, MatrixFormat format, int64_t begin, int64_t end);
 
+  /*! \brief Copy rows to `stored_rows()`. An invalid scale or offset is an error. */
+  bool DecodeProgressive(const ParamPlan& param, int64_t begin, int64_t end);
+
   /*! \brief Read the order of inputs, which all matrices of a parameter share. */
   bool ReadOrder(const ParamPlan& param);
 
   const float* floats() const { return floats_.data(); }
   const GroupBuffers& groups() const { return groups_; }
+  const uint8_t* stored_rows() const { return stored_rows_.data(); }
   const std::vector<int32_t>& order() const { return order_; }
   const ConversionError& error() const { return error_; }
 
@@ -85,7 +89,7 @@ class SourceReader {
   std::vector<LoadedRows> loaded_;
   std::vector<float> floats_;
   std::vector<int32_t> order_, group_of_input_;
-  std::vector<uint8_t> row_, zero_points_;
+  std::vector<uint8_t> row_, zero_points_, stored_rows_;
   GroupBuffers groups_, single_;
   ConversionError error_;
 };

@@ -81,11 +81,30 @@ void PackChannel(const GroupedRows& rows, void* packed);
  * \brief `PackMatrixF32` for `WeightFormat::kProgressive`.
  *
  * Weights are rotated in groups of 32 and divided by the scale of their output, max|w| / 127. The
- * levels of a group are equally spaced from its least to its greatest weight, as far as an integer
- * scale and offset can have them there.
+ * levels of a group are equally spaced, with an integer scale and offset: of a few that span almost
+ * all of its weights, those of the least squared error.
  */
 void PackProgressive(const float* weights, int64_t cols, int64_t row_begin, int64_t row_end,
                      void* packed);
+
+/*!
+ * \brief The bytes of a stored row of `WeightFormat::kProgressive`: the float32 scale of the
+ * output, then for each group of 32 inputs its scale (uint8), its offset (int8) and 16 bytes of
+ * codes, of which inputs 0 to 15 are the low bits and 16 to 31 the high ones.
+ */
+int64_t ProgressiveRowBytes(int64_t cols);
+
+/*! \brief Quantize float32[cols], finite, to a stored row. */
+void QuantizeProgressiveRow(const float* weights, int64_t cols, uint8_t* row);
+
+/*! \return What is wrong with a stored row, or null. */
+const char* CheckProgressiveRow(const uint8_t* row, int64_t cols);
+
+/*!
+ * \brief Pack stored rows, which are valid, without changing a number.
+ * \param packed The first tile of these rows.
+ */
+void PackProgressiveRows(const uint8_t* stored, int64_t rows, int64_t cols, void* packed);
 
 /*! \brief Copy one row of a packed embedding table into float32[hidden]. */
 void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t row, float* out);

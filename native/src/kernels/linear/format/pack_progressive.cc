@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -136,64 +138,124 @@ struct Levels {
   }
 };
 
-void Store(const Levels& levels, int64_t half, int64_t n, ProgressiveGroup* group) {
-  group->numbers[n][half] = {static_cast<uint8_t>(levels.scale),
-                             static_cast<int8_t>(levels.offset)};
-  constexpr int64_t kPlaneInputs = kGroupSize / 2;
-  for (int64_t k = 0; k < kPlaneInputs; ++k) {
-    group->codes[half][k / 4][4 * n + k % 4] =
-        static_cast<uint8_t>(levels.codes[k] | levels.codes[k + kPlaneInputs] << 4);
-  }
-}
+/*! \brief The part of a stored row that holds 32 inputs. */
+struct StoredGroup {
+  ProgressiveGroup::Numbers numbers;
+  uint8_t codes[kGroupSize / 2];  //!< Inputs 0 to 15 are the low bits, 16 to 31 the high ones.
 
-/*! \brief Pack one output. \param rotated Its weights after the rotation, padded to groups. */
-void PackRow(const float* rotated, int64_t groups, int64_t n, ChannelTile* header,
-             ProgressiveGroup* tile) {
-  float largest = 0;
-  for (int64_t g = 0; g < groups; ++g) {
-    const Range range(rotated + g * kGroupSize);
-    largest = std::max({largest, range.high, -range.low});
-  }
-  const float scale = largest / 127.0f;
-  header->scales[n] = scale;
-  if (scale == 0) return;
-  for (int64_t g = 0; g < groups; ++g) {
-    float weights[kGroupSize];
-    for (int64_t k = 0; k < kGroupSize; ++k) weights[k] = rotated[g * kGroupSize + k] / scale;
-    const Levels levels(weights);
-    Store(levels, g % 2, n, &tile[g / 2]);
-    for (const uint8_t code : levels.codes) {
-      header->sums[n] += levels.scale * code + levels.offset;
+  explicit StoredGroup(const Levels& levels)
+      : numbers{static_cast<uint8_t>(levels.scale), static_cast<int8_t>(levels.offset)} {
+    constexpr int64_t kHalf = kGroupSize / 2;
+    for (int64_t k = 0; k < kHalf; ++k) {
+      codes[k] = static_cast<uint8_t>(levels.codes[k] | levels.codes[k + kHalf] << 4);
     }
   }
+
+  /*! \return The sum of the integers. */
+  int Sum() const {
+    int codes_sum = 0;
+    for (const uint8_t pair : codes) codes_sum += (pair & 15) + (pair >> 4);
+    return numbers.scale * codes_sum + static_cast<int>(kGroupSize) * numbers.offset;
+  }
+};
+static_assert(sizeof(StoredGroup) == 18 && alignof(StoredGroup) == 1);
+
+/*! \brief The weights of an output after the rotation, padded to groups. */
+std::vector<float> RotateRow(const float* weights, int64_t cols) {
+  const int64_t groups = CeilDivide(cols, kGroupSize);
+  std::vector<float> rotated(static_cast<size_t>(groups * kGroupSize));
+  for (int64_t g = 0; g < groups; ++g) {
+    float group[kGroupSize] = {};
+    std::copy_n(weights + g * kGroupSize, std::min(kGroupSize, cols - g * kGroupSize), group);
+    Rotate(group);
+    // The rotation of the inputs is not normalized, either.
+    std::transform(group, group + kGroupSize, rotated.begin() + g * kGroupSize,
+                   [](float weight) { return weight / kGroupSize; });
+  }
+  return rotated;
 }
 
 }  // namespace
 
-void PackProgressive(const float* weights, int64_t cols, int64_t row_begin, int64_t row_end,
-                     void* packed) {
+int64_t ProgressiveRowBytes(int64_t cols) {
+  const auto group_bytes = static_cast<int64_t>(sizeof(StoredGroup));
+  return static_cast<int64_t>(sizeof(float)) + CeilDivide(cols, kGroupSize) * group_bytes;
+}
+
+void QuantizeProgressiveRow(const float* weights, int64_t cols, uint8_t* row) {
+  std::memset(row, 0, static_cast<size_t>(ProgressiveRowBytes(cols)));
+  const std::vector<float> rotated = RotateRow(weights, cols);
   const int64_t groups = CeilDivide(cols, kGroupSize);
-  const int64_t tile_bytes = ProgressiveTileBytes(cols);
-  auto* tile = static_cast<std::byte*>(packed) + row_begin / kTileRows * tile_bytes;
-  std::vector<float> rotated(static_cast<size_t>(groups * kGroupSize));
-  for (int64_t row = row_begin; row < row_end; row += kTileRows, tile += tile_bytes) {
-    std::memset(tile, 0, static_cast<size_t>(tile_bytes));
+  float largest = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    const Range range(&rotated[static_cast<size_t>(g * kGroupSize)]);
+    largest = std::max({largest, range.high, -range.low});
+  }
+  const float scale = largest / 127.0f;
+  if (scale == 0) return;
+  std::memcpy(row, &scale, sizeof(scale));
+  row += sizeof(scale);
+  for (int64_t g = 0; g < groups; ++g, row += sizeof(StoredGroup)) {
+    float scaled[kGroupSize];
+    std::transform(rotated.begin() + g * kGroupSize, rotated.begin() + (g + 1) * kGroupSize, scaled,
+                   [scale](float weight) { return weight / scale; });
+    const StoredGroup group{Levels(scaled)};
+    std::memcpy(row, &group, sizeof(group));
+  }
+}
+
+const char* CheckProgressiveRow(const uint8_t* row, int64_t cols) {
+  float scale;
+  std::memcpy(&scale, row, sizeof(scale));
+  if (!std::isfinite(scale)) return "a scale is not finite";
+  row += sizeof(scale);
+  for (int64_t k = 0; k < cols; k += kGroupSize, row += sizeof(StoredGroup)) {
+    const int group_scale = row[offsetof(StoredGroup, numbers)];
+    const int offset = static_cast<int8_t>(row[offsetof(StoredGroup, numbers) + 1]);
+    if (group_scale > kMaxGroupScale || offset + group_scale * kProgressiveLevels > 127) {
+      return "the levels of a group must be from -128 to 127";
+    }
+  }
+  return nullptr;
+}
+
+void PackProgressiveRows(const uint8_t* stored, int64_t rows, int64_t cols, void* packed) {
+  auto* tile = static_cast<std::byte*>(packed);
+  for (int64_t row = 0; row < rows; row += kTileRows, tile += ProgressiveTileBytes(cols)) {
+    std::memset(tile, 0, static_cast<size_t>(ProgressiveTileBytes(cols)));
     ChannelTile header = {};
-    for (int64_t n = 0; n < std::min(kTileRows, row_end - row); ++n) {
-      for (int64_t g = 0; g < groups; ++g) {
-        float group[kGroupSize] = {};
-        std::copy_n(weights + (row + n) * cols + g * kGroupSize,
-                    std::min(kGroupSize, cols - g * kGroupSize), group);
-        Rotate(group);
-        // The rotation of the inputs is not normalized, either.
-        for (int64_t k = 0; k < kGroupSize; ++k) {
-          rotated[static_cast<size_t>(g * kGroupSize + k)] = group[k] / kGroupSize;
+    auto* groups = reinterpret_cast<ProgressiveGroup*>(tile + sizeof(header));
+    for (int64_t n = 0; n < std::min(kTileRows, rows - row); ++n) {
+      const uint8_t* from = stored + (row + n) * ProgressiveRowBytes(cols);
+      std::memcpy(&header.scales[n], from, sizeof(float));
+      from += sizeof(float);
+      for (int64_t g = 0; g < CeilDivide(cols, kGroupSize); ++g, from += sizeof(StoredGroup)) {
+        const auto& group = *reinterpret_cast<const StoredGroup*>(from);
+        ProgressiveGroup& target = groups[g / 2];
+        target.numbers[n][g % 2] = group.numbers;
+        for (int64_t k = 0; k < kGroupSize / 2; ++k) {
+          target.codes[g % 2][k / 4][4 * n + k % 4] = group.codes[k];
         }
+        header.sums[n] += group.Sum();
       }
-      PackRow(rotated.data(), groups, n, &header,
-              reinterpret_cast<ProgressiveGroup*>(tile + sizeof(header)));
     }
     std::memcpy(tile, &header, sizeof(header));
+  }
+}
+
+void PackProgressive(const float* weights, int64_t cols, int64_t row_begin, int64_t row_end,
+                     void* packed) {
+  const int64_t row_bytes = ProgressiveRowBytes(cols);
+  std::vector<uint8_t> rows(static_cast<size_t>(kTileRows * row_bytes));
+  auto* tile = static_cast<std::byte*>(packed) + row_begin / kTileRows * ProgressiveTileBytes(cols);
+  for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+    const int64_t count = std::min(kTileRows, row_end - row);
+    for (int64_t n = 0; n < count; ++n) {
+      QuantizeProgressiveRow(weights + (row + n) * cols, cols,
+                             &rows[static_cast<size_t>(n * row_bytes)]);
+    }
+    PackProgressiveRows(rows.data(), count, cols, tile);
+    tile += ProgressiveTileBytes(cols);
   }
 }
 
