@@ -1,10 +1,12 @@
 """The same model in the weight formats of several programs, beside the peers that read the files.
 
     python -m benchmarks.checkpoints --work build/bench --rounds 5 \\
-        [--llama-bin llama.cpp/build/bin --llama-source llama.cpp] [--vllm-python PATH]
+        [--llama-bin llama.cpp/build/bin --llama-source llama.cpp [--ik-bin ik_llama.cpp/build/bin]] \\
+        [--vllm-python PATH] [--onnxruntime-python PATH]
 
-Every program opens the same file: llama.cpp and aiomlc a GGUF file, vLLM and aiomlc an AWQ
-checkpoint and one whose weights and activations have 8 bits. AWQ and GPTQ have 4 bits in groups of
+Every program opens the same file: llama.cpp, ik_llama.cpp and aiomlc a GGUF file, vLLM and aiomlc
+an AWQ checkpoint and one whose weights and activations have 8 bits. ONNX Runtime GenAI has its own
+file of 4 bits. AWQ and GPTQ have 4 bits in groups of
 128, and random values, on which speed does not depend. The engines take turns. Prints tokens per
 second, and the ratios to aiomlc's `q4f16_1`.
 """
@@ -29,7 +31,8 @@ from benchmarks.interleaved import report, run_interleaved
 from benchmarks.random_llama import LLAMA_1B, TINY, Shape, make_gguf, make_model
 from benchmarks.suite.aiomlc_engine import AiomlcEngine
 from benchmarks.suite.measured_engine import MeasuredEngine, Setup
-from benchmarks.suite.peers import vllm_cpu
+from benchmarks.suite.peers import onnxruntime_genai, vllm_cpu
+from benchmarks.suite.peers.ik_llamacpp import IkLlamaCppPeer
 from benchmarks.suite.peers.llamacpp import LlamaCppPeer
 from benchmarks.suite.plan import select
 
@@ -50,6 +53,8 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="try the benchmark out")
     parser.add_argument("--llama-bin", type=Path, help="directory that contains llama-bench")
     parser.add_argument("--llama-source", type=Path, help="directory of its converter")
+    parser.add_argument("--ik-bin", type=Path, help="directory of ik_llama.cpp's llama-bench")
+    parser.add_argument("--onnxruntime-python", type=Path, help="that has onnxruntime-genai")
     parser.add_argument("--vllm-python", type=Path, help="the Python that has vllm")
     arguments = parser.parse_args()
     shape = TINY if arguments.tiny else LLAMA_1B
@@ -92,6 +97,11 @@ def _open_engines(
             gguf = make_gguf(model, arguments.llama_source, arguments.llama_bin, kind)
             yield open_aiomlc(gguf)
             yield LlamaCppPeer(setup, arguments.llama_bin, gguf, kind)
+            if arguments.ik_bin is not None:
+                yield IkLlamaCppPeer(setup, arguments.ik_bin, gguf, kind)
+
+    if arguments.onnxruntime_python is not None:
+        yield onnxruntime_genai.make_peer(setup, arguments.onnxruntime_python)
 
     if arguments.vllm_python is not None:
         yield open_aiomlc(vllm_cpu.quantize(model, arguments.vllm_python))

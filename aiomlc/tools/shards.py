@@ -1,7 +1,7 @@
 """The layout of weight shards and their index, as MLC LLM writes them.
 
 Every record of MLC LLM has the format `f32-to-bf16`: float32 tensors are stored as bfloat16, others
-as they are. Those of `w4a8`, which it does not have, are `raw`.
+as they are. The records of `w4a8`, which it does not have, are `raw`.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ int64_t ProgressiveRowBytes(int64_t cols);
 /*! \brief Quantize float32[cols], finite, to a stored row. */
 void QuantizeProgressiveRow(const float* weights, int64_t cols, uint8_t* row);
 
-/*! \return What is wrong with a stored row, or null. */
+/*! \return The problem of a stored row, or null if it is valid. */
 const char* CheckProgressiveRow(const uint8_t* row, int64_t cols);
 
 /*!
