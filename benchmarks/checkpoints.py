@@ -1,8 +1,8 @@
 """The same model in the weight formats of several programs, beside the peers that read the files.
 
     python -m benchmarks.checkpoints --work build/bench --rounds 5 \\
-        [--llama-bin llama.cpp/build/bin --llama-source llama.cpp [--ik-bin ik_llama.cpp/build/bin]] \\
-        [--vllm-python PATH] [--onnxruntime-python PATH]
+        [--llama-bin llama.cpp/build/bin --llama-source llama.cpp] [--vllm-python PATH] \\
+        [--ik-bin ik_llama.cpp/build/bin] [--onnxruntime-python PATH]
 
 Every program opens the same file: llama.cpp, ik_llama.cpp and aiomlc a GGUF file, vLLM and aiomlc
 an AWQ checkpoint and one whose weights and activations have 8 bits. ONNX Runtime GenAI has its own

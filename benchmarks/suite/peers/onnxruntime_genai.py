@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ _BUILDER_OPTIONS = {
 }
 _BUILDER = "onnxruntime_genai.models.builder"
 _CONFIG = "genai_config.json"
+_EOS_TOKEN_ID = 2
 
 
 def is_installed(python: Path) -> bool:
@@ -91,13 +93,25 @@ def _build(model: Path, precision: str, python: Path) -> Path:
 
     # Remove what an interrupted build left.
     shutil.rmtree(directory, ignore_errors=True)
-    part = directory.with_suffix(".part")
-    shutil.rmtree(part, ignore_errors=True)
-    command: list[str | Path] = [python, "-m", _BUILDER, "-i", model, "-o", part, "-e", "cpu"]
-    command += ["-p", precision, "-c", part.with_suffix(".cache")]
-    if options := _BUILDER_OPTIONS[precision]:
-        command += ["--extra_options", *options]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    subprocess.run(command, check=True, stdout=sys.stderr, env=environment)
-    part.rename(directory)
+    with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
+        source, target = Path(temporary) / "source", Path(temporary) / "target"
+        _write_source(model, source)
+        command: list[str | Path] = [python, "-m", _BUILDER, "-i", source, "-o", target]
+        command += ["-e", "cpu", "-p", precision, "-c", Path(temporary) / "cache"]
+        if options := _BUILDER_OPTIONS[precision]:
+            command += ["--extra_options", *options]
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+        subprocess.run(command, check=True, stdout=sys.stderr, env=environment)
+        target.rename(directory)
     return directory
+
+
+def _write_source(model: Path, source: Path) -> None:
+    """Link to the model's files, with an end token: the builder does not take a model without."""
+    source.mkdir()
+    for file in model.iterdir():
+        (source / file.name).symlink_to(file.absolute())
+    config = json.loads((model / "config.json").read_bytes())
+    (source / "config.json").unlink()
+    changed = {**config, "eos_token_id": _EOS_TOKEN_ID}
+    (source / "config.json").write_text(json.dumps(changed), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -98,6 +99,45 @@ def test_onnx_runtime_has_no_bfloat16_on_processors(
 
     with pytest.raises(UnavailableError, match="no type on CPUs similar to 'q0bf16'"):
         onnxruntime_genai.make_peer(Setup(tmp_path, 2, "q0bf16"), Path(sys.executable))
+
+
+def test_the_builder_gets_an_end_token_and_its_model_is_built_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"eos_token_id": null, "hidden_size": 64}')
+    (model / "model.safetensors").write_text("weights")
+    python = tmp_path / "python"
+    # The builder's options: -m MODULE -i SOURCE -o TARGET ...
+    python.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" >> {tmp_path}/calls\n'
+        'mkdir "$6" && cp "$4/config.json" "$4/model.safetensors" "$6"\n'
+        'touch "$6/genai_config.json"\n'
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(onnxruntime_genai, "is_installed", lambda _: True)
+    monkeypatch.setattr(onnxruntime_genai, "OfflinePeer", lambda name, program: program)
+    setup = Setup(model, 2, "q4f16_1")
+
+    programs = [onnxruntime_genai.make_peer(setup, python) for _ in range(2)]
+
+    built = tmp_path / "model-onnxruntime-int4"
+    assert [getattr(program, "model") for program in programs] == [built, built]  # noqa: B009
+    assert json.loads((built / "config.json").read_bytes()) == {
+        "eos_token_id": 2,
+        "hidden_size": 64,
+    }
+    assert (built / "model.safetensors").read_text() == "weights"
+    (call,) = (tmp_path / "calls").read_text().splitlines()
+    assert "-e cpu -p int4" in call
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "calls",
+        "model",
+        "model-onnxruntime-int4",
+        "python",
+    ]
 
 
 def test_a_kept_gguf_file_of_floats_is_quantized_and_not_removed(
