@@ -111,20 +111,22 @@ async def _measure(port: int, arguments: argparse.Namespace, number: int) -> Fig
     url = f"http://127.0.0.1:{port}/v1"
     async with httpx2.AsyncClient(base_url=url, timeout=None) as client:
         alone = await _first_token(client, _prompt(rng, arguments.length))
-        clock = StreamClock(time.perf_counter())
+        results: list[Figures] = []
         async with anyio.create_task_group() as tasks:
+            clock = StreamClock(time.perf_counter())
             for stream in range(arguments.streams):
                 body = _body(_prompt(rng, _STREAM_PROMPT), arguments.context - _STREAM_PROMPT)
                 await tasks.start(_read_stream, client, body, stream, clock)
             clock.take(time.perf_counter())
             await anyio.sleep(arguments.seconds)
-            rate_before, pause_before = clock.take(time.perf_counter())
+            rate, pause = clock.take(time.perf_counter())
             loaded = await _first_token(client, _prompt(rng, arguments.length))
             rate_during, pause_during = clock.take(time.perf_counter())
+            results.append(Figures(alone, loaded, rate, rate_during, pause, pause_during))
             tasks.cancel_scope.cancel()
 
     await anyio.sleep(_SETTLE_SECONDS)
-    return Figures(alone, loaded, rate_before, rate_during, pause_before, pause_during)
+    return results[0]
 
 
 def _prompt(rng: random.Random, length: int) -> list[int]:
@@ -176,7 +178,7 @@ async def _read_tokens(
 ) -> None:
     """Send a request, and call `on_token` with the moment of each token."""
     async with client.stream("POST", "/completions", json=body) as response:
-        if response.status_code != httpx2.codes.OK:
+        if not response.is_success:
             raise RuntimeError(f"the server answered {(await response.aread()).decode()}")
 
         async for line in response.aiter_lines():
