@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -210,9 +209,10 @@ const char* CheckProgressiveRow(const uint8_t* row, int64_t cols) {
   if (!std::isfinite(scale)) return "a scale is not finite";
   row += sizeof(scale);
   for (int64_t k = 0; k < cols; k += kGroupSize, row += sizeof(StoredGroup)) {
-    const int group_scale = row[offsetof(StoredGroup, numbers)];
-    const int offset = static_cast<int8_t>(row[offsetof(StoredGroup, numbers) + 1]);
-    if (group_scale > kMaxGroupScale || offset + group_scale * kProgressiveLevels > 127) {
+    ProgressiveGroup::Numbers numbers;
+    std::memcpy(&numbers, row, sizeof(numbers));
+    const int highest = numbers.offset + numbers.scale * kProgressiveLevels;
+    if (numbers.scale > kMaxGroupScale || highest > 127) {
       return "the levels of a group must be from -128 to 127";
     }
   }
