@@ -157,3 +157,13 @@ async def test_a_tower_that_mlc_llm_lacks_is_refused(tmp_path: Path, name: str) 
 
     with pytest.raises(BadRequestError, match="MLC's format has LLaVA with a tower of CLIP"):
         await convert_weights(source, tmp_path / "mlc", quantization="q4f16_1")
+
+
+async def test_w4a8_is_refused(tmp_path: Path) -> None:
+    model = write_vision_model(tmp_path / "model", "llava")
+
+    with pytest.raises(BadRequestError, match="quantization w4a8 does not support LLaVA") as error:
+        await convert_weights(model, tmp_path / "out", quantization="w4a8")
+
+    assert error.value.param == "quantization"
+    assert not (tmp_path / "out").exists()
