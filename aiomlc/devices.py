@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "AUTO",
     "Device",
     "DeviceName",
     "TargetAttributes",
@@ -19,10 +20,11 @@ from typing import Final, Literal, Protocol
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.json_values import safe_repr
 
+#: The device that is selected when a model is opened.
+AUTO: Final = "auto"
 #: The names of devices without an index; each has a back end.
 DeviceName = Literal["cpu", "cpu:tvm", "cuda", "opencl"]
 _NAMES: Final[dict[str, DeviceName]] = {
-    "auto": "cpu",
     "cpu": "cpu",
     "cpu:0": "cpu",
     "cpu:tvm": "cpu:tvm",  # For tests: see docs/design/compiler.md.
@@ -58,9 +60,9 @@ TargetAttributes = Mapping[str, int | str]
 
 
 def parse_device(device: Device) -> str:
-    """Return the name and index of a device: `cpu` or, for example, `cuda:1`.
+    """Return the name and index of a device: `auto`, `cpu` or, for example, `cuda:1`.
 
-    `auto` is the CPU. Whether there is a GPU of this index is known when it is opened.
+    Whether there is a GPU of this index is known when it is opened.
 
     Raises:
         BadRequestError: If the device is unknown or not supported; `param` is `device`.
@@ -68,6 +70,9 @@ def parse_device(device: Device) -> str:
     is_object = callable(getattr(device, "dlpack_device_type", None))
     if not is_object and not isinstance(device, str):
         raise _invalid(device)
+
+    if str(device) == AUTO:
+        return AUTO
 
     name = _NAMES.get(str(device))
     if name is not None:
@@ -86,12 +91,13 @@ def parse_device(device: Device) -> str:
 
 
 def device_name(device: str) -> DeviceName:
-    """Return a device's name without its index.
+    """Return the name of a device without its index; not of `auto`, which names none.
 
     Raises:
         BadRequestError: As `parse_device`.
     """
     name = parse_device(device)
+    assert name != AUTO, "it is selected before"
     return _NAMES.get(name) or _INDEXED[name.partition(":")[0]]
 
 

@@ -72,7 +72,7 @@ def _measure(directory: Path, text: str) -> dict[str, NDArray[np.float32]]:
     model = find_model(directory)
     config = EngineConfig(quantization=_QUANTIZATION)
     facts = ModelFacts(model, _QUANTIZATION)
-    prepared = anyio.run(prepare_model, facts, "auto", config, ignore_progress)
+    prepared = anyio.run(prepare_model, facts, "cpu", config, ignore_progress)
     recorder = _Recorder()
     for name in _KERNELS:
         recorder.wrap(name)

@@ -5,17 +5,19 @@ from __future__ import annotations
 __all__ = ("compile_model",)
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
 from anyio import to_thread
 
-from aiomlc.compiler import CompileProgress, write_library
+from aiomlc.compiler import CompileJob, CompileProgress, write_library
 from aiomlc.compiler import compile_model as compile_job_of
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.models import MODEL_TYPES, DecoderConfig
+from aiomlc.runtime.loading.auto_device import first_device
 from aiomlc.runtime.loading.capacity import sequence_length
 from aiomlc.runtime.loading.device import find_target
 from aiomlc.runtime.loading.facts import ModelFacts
@@ -97,8 +99,12 @@ async def compile_model(  # noqa: PLR0913 - as MLC LLM's `compile`.
     report = on_progress or ignore_progress
     await to_thread.run_sync(load_native)
     facts = ModelFacts(await fetch_model(model, report), quantization)
-    target = await to_thread.run_sync(find_target, device, arch)
-    job = await to_thread.run_sync(compile_job, facts, device, config, target)
+
+    def job_for(name: str) -> CompileJob:
+        return compile_job(facts, name, config, find_target(name, arch))
+
+    find_job = job_for if arch is not None else partial(first_device, use=job_for)
+    job = await to_thread.run_sync(find_job, device)
     if isinstance(job.config, DecoderConfig):
         sequence_length(config, job.config.context_window_size)
 

@@ -147,7 +147,7 @@ def _check_arguments(
 ) -> MLCFormat:
     check_flag("search", search)
     check_flag("force", force)
-    if not parse_device(device).startswith("cpu"):
+    if not parse_device(device).startswith(("auto", "cpu")):
         problem = f"device must be auto or cpu, which converts weights, got {device!r}"
         raise BadRequestError(problem, param="device")
 

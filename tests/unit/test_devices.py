@@ -22,7 +22,7 @@ CPU = tvm_ffi.device("cpu", 0)
 @pytest.mark.parametrize(
     ("device", "name"),
     [
-        ("auto", "cpu"),
+        ("auto", "auto"),
         ("cpu", "cpu"),
         ("cpu:0", "cpu"),
         (CPU, "cpu"),

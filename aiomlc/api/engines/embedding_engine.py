@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from aiomlc.api.engines.mlc_engine import MLCEngine
 from aiomlc.api.session.loader import Loader, ModelPath
-from aiomlc.devices import Device, parse_device
+from aiomlc.devices import AUTO, Device, parse_device
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.embedding.pooling import Pooling
 from aiomlc.validation.arguments import check_str, wrong_type
@@ -58,8 +58,9 @@ class AsyncEmbeddingEngine:
                 param="pooling_strategy",
             )
 
-        self.device: str = parse_device(device)
-        self._engine = MLCEngine(model, device, model_lib=model_lib, loader=loader)
+        name = parse_device(device)
+        self.device: str = "cpu" if name == AUTO else name  # Encoders run only there.
+        self._engine = MLCEngine(model, self.device, model_lib=model_lib, loader=loader)
         try:
             embedder = self._engine.embeddings.embedder()
         except BadRequestError:

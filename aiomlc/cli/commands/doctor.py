@@ -28,7 +28,9 @@ def doctor(
     """Show what an engine gets on this computer, and what to change."""
     with report_failures(debug=debug):
         from aiomlc.cli.jobs import doctor_checks as checks
+        from aiomlc.cli.jobs.doctor_devices import check_devices
         from aiomlc.cli.jobs.doctor_speed import measure_speed
+        from aiomlc.runtime.loading.auto_device import ProcessChecks
         from aiomlc.runtime.native.platform import physical_cores
 
         findings = [
@@ -36,8 +38,7 @@ def doctor(
             checks.check_processor(),
             checks.check_cores(),
             checks.check_memory(),
-            checks.check_cuda(),
-            checks.check_opencl(),
+            *check_devices(ProcessChecks()),
             checks.check_huge_pages(),
             checks.check_cache(),
         ]

@@ -6,10 +6,8 @@ __all__ = (
     "Finding",
     "check_cache",
     "check_cores",
-    "check_cuda",
     "check_huge_pages",
     "check_memory",
-    "check_opencl",
     "check_processor",
     "check_versions",
 )
@@ -27,8 +25,6 @@ from aiomlc.cli.terminal.tables import format_bytes
 from aiomlc.errors import AiomlcError
 from aiomlc.runtime.loading.control_groups import quota_cpus
 from aiomlc.runtime.loading.memory_budget import memory_budget
-from aiomlc.runtime.native.cuda import cuda_devices
-from aiomlc.runtime.native.opencl import opencl_devices
 from aiomlc.runtime.native.platform import active_isa, physical_cores
 
 _ROOT = Path("/")
@@ -121,33 +117,6 @@ def check_memory() -> Finding:
         return Finding("memory", text, remedy)
 
     return Finding("memory", text)
-
-
-def check_cuda() -> Finding:
-    """Return the CUDA devices, or why there are none; no engine needs one."""
-    try:
-        found = [
-            f"{device}, {format_bytes(device.free_bytes)} free of "
-            f"{format_bytes(device.memory_bytes)}"
-            for device in cuda_devices()
-        ]
-    except AiomlcError as error:
-        return Finding("cuda", f"none: {error}")
-
-    return Finding("cuda", "; ".join(found))
-
-
-def check_opencl() -> Finding:
-    """Return the OpenCL devices, or why there are none; no engine needs one."""
-    try:
-        found = [
-            f"{device}, {device.kind}, {format_bytes(device.memory_bytes)}"
-            for device in opencl_devices()
-        ]
-    except AiomlcError as error:
-        return Finding("opencl", f"none: {error}")
-
-    return Finding("opencl", "; ".join(found))
 
 
 def check_huge_pages(root: Path = _ROOT) -> Finding:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from aiomlc.devices import DeviceName, device_index, device_name
+from aiomlc.devices import AUTO, DeviceName, device_index, device_name
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.native.cuda import CudaArchitecture, cuda_device
 from aiomlc.runtime.native.device import CompileTarget, HostDevice, NativeDevice
@@ -47,7 +47,7 @@ def find_target(device: str, arch: str | None) -> CompileTarget:
         ModelLoadError: If the native library of the device cannot be loaded.
     """
     if arch is not None:
-        if device_name(device) != "cuda":
+        if device == AUTO or device_name(device) != "cuda":
             raise BadRequestError(
                 f"arch is for device 'cuda', and the device is {device!r}", param="arch"
             )

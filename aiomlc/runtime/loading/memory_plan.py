@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from aiomlc.compiler import backend_of
 from aiomlc.config import PAGE_SIZE, EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.runtime.loading.auto_device import first_device
 from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_limits, step_sizes
 from aiomlc.runtime.loading.device import find_device
 from aiomlc.runtime.loading.facts import ModelFacts
@@ -226,7 +227,7 @@ def plan_memory(
     if draft is not None:
         models.append(ModelFacts(draft))
 
-    return plan_engine(models, mode, config, device)
+    return first_device(device, lambda name: plan_engine(models, mode, config, name))
 
 
 def plan_engine(
@@ -237,7 +238,8 @@ def plan_engine(
     Raises:
         InsufficientMemoryError: If the memory does not hold the plan, which the error contains.
         ModelLoadError: If a file or field is missing or invalid.
-        BadRequestError: If the model is an encoder, or `config` contradicts the model.
+        BadRequestError: If the model is an encoder, `config` contradicts the model, or the device
+            does not support them.
     """
     backend = backend_of(device)
     served, *drafts = models
@@ -245,6 +247,8 @@ def plan_engine(
         model_memory(served, backend, config),
         *(model_memory(n, backend, replace(config, tensor_parallel_shards=1)) for n in drafts),
     ]
+    for facts in models:
+        backend.check(facts.config, facts.quantization, config.kv_cache_dtype)
     if config.max_history_size and not memories[0].slot_bytes:
         raise BadRequestError(
             "KV cache does not support max_history_size, while it is set to "

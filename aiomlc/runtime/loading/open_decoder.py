@@ -19,6 +19,7 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.prefix_piece import KVFormat
 from aiomlc.runtime.engine.prefix_transfer import PrefixTransfers
 from aiomlc.runtime.grammar.cache import GrammarCache
+from aiomlc.runtime.loading.auto_device import open_on_device
 from aiomlc.runtime.loading.capacity import ServingLimits
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.loaded_model import LoadedModel
@@ -116,6 +117,8 @@ async def open_native(
 ) -> OpenedModel:
     """Plan the memory, compile and convert the model unless cached, and open it.
 
+    For `auto`, that is done on the selected device, or on the CPU if that fails.
+
     Raises:
         ModelLoadError: If a file, tensor or field is missing or invalid.
         InsufficientMemoryError: If the plan does not fit, which is checked first, or an allocation
@@ -125,6 +128,22 @@ async def open_native(
     await to_thread.run_sync(facts.check_tensors)
     await fetch_draft(config, report)
     draft = await to_thread.run_sync(_draft_facts, facts, config)
+
+    async def open_on(name: str) -> OpenedModel:
+        return await _open_on_device(facts, draft, name, mode, config, report, faults)
+
+    return await open_on_device(device, open_on)
+
+
+async def _open_on_device(  # noqa: PLR0913 - those of `open_native`, and the draft.
+    facts: ModelFacts,
+    draft: ModelFacts | None,
+    device: str,
+    mode: Mode,
+    config: EngineConfig,
+    report: OnProgress,
+    faults: Faults | None,
+) -> OpenedModel:
     models = [facts] if draft is None else [facts, draft]
     plan = await to_thread.run_sync(plan_engine, models, mode, config, device)
     _logger.log(logging.INFO if config.verbose else logging.DEBUG, "memory plan\n%s", plan)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("CudaArchitecture", "CudaDevice", "cuda_device", "cuda_devices", "load_cuda")
+__all__ = (
+    "CudaArchitecture",
+    "CudaDevice",
+    "cuda_device",
+    "cuda_devices",
+    "cuda_reports",
+    "load_cuda",
+)
 
 import ctypes
 import functools
@@ -20,7 +27,7 @@ from aiomlc.compiler.backends.cuda.packages import packaged_file
 from aiomlc.compiler.backends.cuda.program import decode_program
 from aiomlc.devices import TargetAttributes
 from aiomlc.errors import BadRequestError, ModelLoadError
-from aiomlc.runtime.native.device import DeviceMemory, device_at
+from aiomlc.runtime.native.device import DeviceMemory, DeviceReport, device_at
 from aiomlc.runtime.native.library import (
     load_native,
     native_function,
@@ -120,21 +127,42 @@ def cuda_devices() -> list[CudaDevice]:
             `device`.
         ModelLoadError: If TVM's library cannot be loaded.
     """
-    load_cuda()
-    try:
-        count = int(native_function("runtime.GetCudaDeviceCount")())
-        devices = [_device(index) for index in range(count)]
-    except RuntimeError as error:
-        lines = str(error).strip().splitlines()
-        raise _unavailable(
-            f"NVIDIA's driver fails: {lines[-1] if lines else error}: install a driver for CUDA 13 "
-            "(580 or later), and see whether nvidia-smi lists the GPU"
-        ) from None
+    devices = []
+    for facts in _all_facts():
+        architecture = architecture_of(facts.capability)
+        if architecture is None:
+            raise _unavailable(facts.problem)
 
-    if not devices:
-        raise _unavailable("NVIDIA's driver finds no GPU: see CUDA_VISIBLE_DEVICES and nvidia-smi")
-
+        devices.append(
+            CudaDevice(
+                index=facts.index,
+                name=facts.name,
+                architecture=CudaArchitecture(architecture),
+                memory_bytes=facts.memory_bytes,
+                free_bytes=facts.free_bytes,
+            )
+        )
     return devices
+
+
+def cuda_reports() -> list[DeviceReport]:
+    """Return what the driver tells of the CUDA devices, also of those that are too old.
+
+    Raises:
+        BadRequestError: If there is no driver, runtime or GPU; `param` is `device`.
+        ModelLoadError: If TVM's library cannot be loaded.
+    """
+    return [
+        DeviceReport(
+            device=f"cuda:{facts.index}",
+            kind="gpu",
+            name=facts.name,
+            driver=_driver_version(),
+            memory_bytes=facts.memory_bytes,
+            problem=facts.problem if architecture_of(facts.capability) is None else None,
+        )
+        for facts in _all_facts()
+    ]
 
 
 def cuda_device(index: int) -> CudaDevice:
@@ -177,25 +205,63 @@ def load_cuda() -> None:
         raise ModelLoadError(f"cannot load a native library: {error}") from error
 
 
-def _device(index: int) -> CudaDevice:
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """A GPU's facts, as TVM tells them."""
+
+    index: int
+    name: str
+    capability: str
+    memory_bytes: int
+    free_bytes: int
+
+    @property
+    def problem(self) -> str:
+        """Why a GPU without an architecture of ours is refused."""
+        return (
+            f"the compute capability of {self.name}, {self.capability}, is not supported: use "
+            "'opencl', or another GPU by CUDA_VISIBLE_DEVICES"
+        )
+
+
+def _all_facts() -> list[_Facts]:
+    load_cuda()
+    try:
+        count = int(native_function("runtime.GetCudaDeviceCount")())
+        found = [_facts(index) for index in range(count)]
+    except RuntimeError as error:
+        lines = str(error).strip().splitlines()
+        raise _unavailable(
+            f"NVIDIA's driver fails: {lines[-1] if lines else error}: install a driver for CUDA 13 "
+            "(580 or later), and see whether nvidia-smi lists the GPU"
+        ) from None
+
+    if not found:
+        raise _unavailable("NVIDIA's driver finds no GPU: see CUDA_VISIBLE_DEVICES and nvidia-smi")
+
+    return found
+
+
+def _facts(index: int) -> _Facts:
     def attribute(kind: int) -> Any:  # noqa: ANN401 - an FFI function has no static signature.
         return native_function("runtime.GetDeviceAttr")(_DLPACK_TYPE, index, kind)
 
-    name, capability = str(attribute(_DEVICE_NAME)), str(attribute(_COMPUTE_VERSION))
-    architecture = architecture_of(capability)
-    if architecture is None:
-        raise _unavailable(
-            f"the compute capability of {name}, {capability}, is not supported: use 'opencl', or "
-            "another GPU by CUDA_VISIBLE_DEVICES"
-        )
-
-    return CudaDevice(
-        index=index,
-        name=name,
-        architecture=CudaArchitecture(architecture),
-        memory_bytes=int(attribute(_TOTAL_MEMORY)),
-        free_bytes=int(attribute(_FREE_MEMORY)),
+    return _Facts(
+        index,
+        str(attribute(_DEVICE_NAME)),
+        str(attribute(_COMPUTE_VERSION)),
+        int(attribute(_TOTAL_MEMORY)),
+        int(attribute(_FREE_MEMORY)),
     )
+
+
+def _driver_version() -> str:
+    """Return the version of CUDA that the loaded driver is for; TVM does not tell it."""
+    version = ctypes.c_int()
+    if ctypes.CDLL(_DRIVER).cuDriverGetVersion(ctypes.byref(version)) != 0:
+        return "a driver that does not tell its version"
+
+    return f"a driver for CUDA {version.value // 1000}.{version.value % 1000 // 10}"
 
 
 @contextmanager

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("CompileTarget", "DeviceMemory", "HostDevice", "NativeDevice", "device_at")
+__all__ = (
+    "CompileTarget",
+    "DeviceMemory",
+    "DeviceReport",
+    "HostDevice",
+    "NativeDevice",
+    "device_at",
+)
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -25,6 +32,21 @@ class DeviceMemory:
 
     free_bytes: int
     source: str  #: Description of what limits `free_bytes`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReport:
+    """A device's facts, as its driver tells them."""
+
+    device: str  #: Such as `opencl:1`.
+    kind: str  #: `gpu`, `cpu`, `accelerator` or `other`.
+    name: str
+    driver: str
+    memory_bytes: int
+    problem: str | None = None  #: Why engines refuse it, if the driver's facts show that.
+
+    def __str__(self) -> str:
+        return f"{self.device} ({self.name}, {self.driver})"
 
 
 class CompileTarget(Protocol):

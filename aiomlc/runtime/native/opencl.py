@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Kernels", "OpenCLDevice", "opencl_device", "opencl_devices")
+__all__ = ("Kernels", "OpenCLDevice", "opencl_device", "opencl_devices", "opencl_reports")
 
 import hashlib
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +14,7 @@ from anyio import from_thread, to_thread
 from aiomlc.cache import PROGRAMS, Entry, cache_error, find, publish, staged_entry
 from aiomlc.devices import TargetAttributes
 from aiomlc.errors import BadRequestError
-from aiomlc.runtime.native.device import DeviceMemory, device_at
+from aiomlc.runtime.native.device import DeviceMemory, DeviceReport, device_at
 from aiomlc.runtime.native.library import load_opencl, native_function, open_library
 
 if TYPE_CHECKING:
@@ -176,3 +176,21 @@ def opencl_device(index: int) -> OpenCLDevice:
         BadRequestError: As `opencl_devices`, and if there is no device of this index.
     """
     return device_at(opencl_devices(), "opencl", index)
+
+
+def opencl_reports() -> list[DeviceReport]:
+    """Return what the drivers tell of the OpenCL devices.
+
+    Raises:
+        BadRequestError: As `opencl_devices`.
+    """
+    return [
+        DeviceReport(
+            device=f"opencl:{device.index}",
+            kind=device.kind,
+            name=device.name,
+            driver=f"{device.platform} {device.driver_version}",
+            memory_bytes=device.memory_bytes,
+        )
+        for device in opencl_devices()
+    ]

@@ -32,6 +32,11 @@ def _files() -> dict[str, Path]:
     }
 
 
+def driver_folder() -> Path:
+    """Return the folder of the driver and of the libraries that it needs."""
+    return _files()[_DRIVER].parent
+
+
 @pytest.fixture(scope="session")
 def opencl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCLDevice]:
     """Make Intel's driver the only one of this process; return its device."""

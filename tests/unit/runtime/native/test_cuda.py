@@ -11,7 +11,13 @@ import pytest
 from aiomlc import BadRequestError, ModelLoadError
 from aiomlc.runtime.loading.device import find_target
 from aiomlc.runtime.native import cuda
-from aiomlc.runtime.native.cuda import CudaArchitecture, CudaDevice, cuda_device, load_cuda
+from aiomlc.runtime.native.cuda import (
+    CudaArchitecture,
+    CudaDevice,
+    cuda_device,
+    cuda_reports,
+    load_cuda,
+)
 from aiomlc.runtime.native.library import has_global
 
 _CALLBACK = "tvm_callback_cuda_compile"
@@ -38,6 +44,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
         }
         monkeypatch.setattr(cuda, "load_cuda", lambda: None)
         monkeypatch.setattr(cuda, "native_function", functions.__getitem__)
+        monkeypatch.setattr(cuda, "_driver_version", lambda: "a driver for CUDA 13.0")
 
     return install_gpus
 
@@ -76,6 +83,22 @@ def test_a_gpu_that_cuda_13_does_not_support_is_refused(install: Install) -> Non
 
     with pytest.raises(BadRequestError, match=r"NVIDIA H100, 6\.1, is not supported"):
         cuda_device(0)
+
+
+@pytest.mark.parametrize(
+    ("capability", "problem"), [("9.0", None), ("6.1", r"NVIDIA H100, 6.1, is not supported")]
+)
+def test_reports_have_the_facts_also_of_gpus_that_are_refused(
+    install: Install, capability: str, problem: str | None
+) -> None:
+    install(1, ATTRIBUTES | {4: capability})
+
+    (report,) = cuda_reports()
+
+    assert str(report) == "cuda:0 (NVIDIA H100, a driver for CUDA 13.0)"
+    assert (report.kind, report.memory_bytes) == ("gpu", 80 << 30)
+    assert (report.problem is None) == (problem is None)
+    assert (problem or "") in (report.problem or "")
 
 
 def test_a_failure_of_the_driver_is_an_error_with_its_name(
