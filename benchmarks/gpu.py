@@ -1,12 +1,13 @@
-"""Acceptance of a GPU: logits of tiny models, and the speed of decoding and of prompts.
+"""Acceptance of a GPU: logits of every family, and the speed of decoding and of prompts.
 
     python -m benchmarks.gpu                                   # the first NVIDIA GPU, Llama 3.2 1B
     python -m benchmarks.gpu --model "Llama 3.1 8B" --json gpu.json
     python -m benchmarks.gpu --device opencl --model tiny      # Intel's driver for processors
 
-Weights are random. Without a device of the kind, it says why and ends with 3; it ends with 1 if the
-logits of a model differ from those of transformers. The share of the bandwidth counts the weights
-and the keys and values that a step must read.
+Weights are random. Without a device of the kind, it says why and ends with 3. It ends with 1 if the
+logits of a tiny model differ from those of transformers, or the device does not compute them. The
+share of the bandwidth counts the weights and the keys and values that a step must read. Beside it
+stand transformers with `torch.compile` and vLLM, where they are installed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -26,18 +26,20 @@ import anyio
 import numpy as np
 
 from aiomlc import EngineConfig
-from aiomlc.errors import AiomlcError, BadRequestError
+from aiomlc.devices import AUTO, device_name
+from aiomlc.errors import BadRequestError
 from aiomlc.models import DecoderConfig
 from aiomlc.runtime.loading.device import find_device
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import OpenedModel, open_native
+from benchmarks.gpu_parity import CASES, Parity, check_parity
+from benchmarks.gpu_peers import PEERS, PeerSpeed, measure_peer
 from benchmarks.model_shapes import SHAPES
 from benchmarks.random_llama import TINY
 from benchmarks.random_model import write_random_model
 
 _NO_DEVICE: Final = 3
-_TOLERANCE: Final = 1e-3
 _TINY: Final = SHAPES["Llama 3.2 1B"] | {
     "vocab_size": TINY.vocabulary,
     "hidden_size": TINY.hidden,
@@ -59,21 +61,6 @@ _PEAKS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Parity:
-    """The logits of a tiny model beside those of transformers."""
-
-    model: str
-    quantization: str
-    error: float | None  #: The largest; None if the device refuses the model.
-    reason: str = ""
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether the logits differ."""
-        return self.error is not None and not self.error <= _TOLERANCE
-
-
-@dataclass(frozen=True, slots=True)
 class Speed:
     """Tokens per second of a kind of step."""
 
@@ -81,28 +68,6 @@ class Speed:
     tokens_per_second: float
     bandwidth_share: float | None = None  #: Of the memory's.
     compute_share: float | None = None  #: Of dense bf16.
-
-
-def check_parity(device: str) -> Iterator[Parity]:
-    """Yield the logits of the tiny models that there are references for."""
-    from tests.model.families.test_logits import REFERENCE, logits_of, reference
-    from tests.model.make_reference import PROMPT
-    from tests.model.tiny_models import TINY_CONFIGS, write_model
-
-    for name in TINY_CONFIGS:
-        if not (REFERENCE / f"{name}_q0f32.npz").is_file():
-            continue
-
-        with tempfile.TemporaryDirectory() as directory:
-            try:
-                opened = _open(write_model(Path(directory), name), device, "q0f32")
-            except AiomlcError as error:
-                yield Parity(name, "q0f32", None, str(error).splitlines()[0])
-                continue
-
-            tokens, expected = reference(name, "q0f32")
-            actual = logits_of(opened.native, tokens, [5, len(PROMPT) - 5])
-            yield Parity(name, "q0f32", float(np.abs(actual - expected).max()))
 
 
 def measure_speed(
@@ -183,8 +148,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--context", type=int, default=512, help="tokens of a prompt")
     parser.add_argument("--work", type=Path, default=Path("build/bench"), help="of the models")
     parser.add_argument("--no-parity", action="store_true", help="measure the speed only")
+    parser.add_argument("--no-speed", action="store_true", help="compare the logits only")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
     parser.add_argument("--json", type=Path, help="also write the results here")
     options = parser.parse_args(arguments)
+    if options.device == AUTO:
+        parser.error("--device must name the device to measure, such as cuda or opencl:1")
+
     try:
         device = find_device(options.device)
     except BadRequestError as error:
@@ -193,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     print(f"{device}: {options.model}, {options.quantization}\n", flush=True)
     parities = [] if options.no_parity else list(_printed_parities(options.device))
-    speeds = list(_printed_speeds(options))
+    speeds, peers = ([], []) if options.no_speed else _print_speeds(options)
     if options.json is not None:
         results = {
             "device": str(device),
@@ -201,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "quantization": options.quantization,
             "parity": [asdict(parity) for parity in parities],
             "speed": [asdict(speed) for speed in speeds],
+            "peers": [asdict(peer) for peer in peers],
         }
         options.json.write_text(json.dumps(results, indent=1))
     return int(any(parity.is_wrong for parity in parities))
@@ -208,17 +179,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _printed_parities(device: str) -> Iterator[Parity]:
     print("| tiny model | weights | largest error of logits |\n|---|---|---|")
+    wrong = 0
     for parity in check_parity(device):
-        error = parity.reason if parity.error is None else f"{parity.error:.1e}"
+        error = parity.problem if parity.error is None else f"{parity.error:.1e}"
         mark = " **wrong**" if parity.is_wrong else ""
         print(f"| {parity.model} | {parity.quantization} | {error}{mark} |", flush=True)
+        wrong += parity.is_wrong
         yield parity
+    print(f"\n{len(CASES) - wrong} of {len(CASES)} are right.", flush=True)
 
 
-def _printed_speeds(options: argparse.Namespace) -> Iterator[Speed]:
+def _print_speeds(options: argparse.Namespace) -> tuple[list[Speed], list[PeerSpeed]]:
     directory = options.work / f"random {options.model}"
     write_random_model(directory, _MODELS[options.model])
-    print("\n| work | tokens/s | of bandwidth | of bf16 |\n|---|---|---|---|")
+    kind = "cuda" if device_name(options.device) == "cuda" else "cpu"
+    peers = [
+        measure_peer(name, directory, kind, options.batches, options.context)
+        for name in options.peers
+    ]
+    for peer in peers:
+        if peer.problem:
+            print(f"{peer.peer}: {peer.problem}")
+    measured = [peer for peer in peers if not peer.problem]
+    names = "".join(f" {peer.peer} bf16, tokens/s |" for peer in measured)
+    print(f"\n| work | tokens/s | of bandwidth | of bf16 |{names}")
+    print("|---|---|---|---|" + "---|" * len(measured))
+    speeds = []
     for speed in measure_speed(
         directory, options.device, options.quantization, options.batches, options.context
     ):
@@ -226,10 +212,11 @@ def _printed_speeds(options: argparse.Namespace) -> Iterator[Speed]:
             "-" if share is None else f"{share:.0%}"
             for share in (speed.bandwidth_share, speed.compute_share)
         )
-        print(
-            f"| {speed.work} | {speed.tokens_per_second:.1f} | {' | '.join(shares)} |", flush=True
-        )
-        yield speed
+        others = (f"{peer.tokens_per_second[speed.work]:.1f}" for peer in measured)
+        cells = (speed.work, f"{speed.tokens_per_second:.1f}", *shares, *others)
+        print(f"| {' | '.join(cells)} |", flush=True)
+        speeds.append(speed)
+    return speeds, peers
 
 
 if __name__ == "__main__":

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-__all__ = ("QUESTIONS", "check_batch", "check_forks", "check_logits", "check_storage")
+__all__ = (
+    "PARITY_CASES",
+    "QUESTIONS",
+    "check_batch",
+    "check_forks",
+    "check_logits",
+    "check_storage",
+    "largest_error",
+)
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from aiomlc.runtime.native.model import NativeModel
 from tests.model.families.test_logits import logits_of, reference
 from tests.model.make_reference import PROMPT
+from tests.model.tiny_models import TINY_CONFIGS
 
 OpenTiny = Callable[..., NativeModel]
 
 QUESTIONS = ("What is the capital of France?", "12+30=?", "Hello!", "Name a color.")
+#: The models whose logits are compared with those of transformers, with their quantizations.
+PARITY_CASES: Final = (
+    *((architecture, "q0f32") for architecture in TINY_CONFIGS),
+    *((architecture, "q4f16_1") for architecture in ("llama", "gemma3_text", "qwen3_moe")),
+    ("gpt_oss", "q4f16_1"),
+)
 _TOKENS = [(7 * i * i + 3 * i) % 256 for i in range(80)]
 
 
@@ -23,14 +38,18 @@ def check_logits(
     model: NativeModel, architecture: str, quantization: str, tolerance: float
 ) -> None:
     """Require the logits and the tokens of transformers, with the prompt whole and in chunks."""
+    tokens, _ = reference(architecture, quantization)
+
+    assert largest_error(model, architecture, quantization) <= tolerance
+    assert logits_of(model, tokens, [len(PROMPT)]).argmax(1).tolist() == tokens
+
+
+def largest_error(model: NativeModel, architecture: str, quantization: str) -> float:
+    """Return the largest difference from the logits of transformers, as `check_logits`."""
     tokens, expected = reference(architecture, quantization)
-
-    actual = logits_of(model, tokens, [len(PROMPT)])
-    chunked = logits_of(model, tokens, [5, len(PROMPT) - 5])
-
-    assert np.abs(actual - expected).max() <= tolerance
-    assert np.abs(chunked - expected).max() <= tolerance
-    assert actual.argmax(1).tolist() == tokens
+    chunkings = ([len(PROMPT)], [5, len(PROMPT) - 5])
+    actual = np.stack([logits_of(model, tokens, chunks) for chunks in chunkings])
+    return float(np.abs(actual - expected).max())
 
 
 def check_storage(

@@ -15,13 +15,13 @@ from aiomlc.runtime.native.model import NativeModel
 from aiomlc.runtime.native.opencl import OpenCLDevice
 from aiomlc.runtime.native.self_test import require_equal_rows
 from tests.model.device_logits import (
+    PARITY_CASES,
     QUESTIONS,
     check_batch,
     check_forks,
     check_logits,
     check_storage,
 )
-from tests.model.tiny_models import TINY_CONFIGS
 
 OpenTiny = Callable[..., NativeModel]
 
@@ -31,19 +31,11 @@ TOLERANCE = 1e-3
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("opencl")]
 
 
-@pytest.mark.parametrize(
-    ("architecture", "quantization", "kv_cache_dtype"),
-    [
-        *((architecture, "q0f32", "auto") for architecture in TINY_CONFIGS),
-        ("llama", "q4f16_1", "float32"),
-        ("gemma3_text", "q4f16_1", "float32"),
-        ("qwen3_moe", "q4f16_1", "float32"),
-    ],
-)
+@pytest.mark.parametrize(("architecture", "quantization"), PARITY_CASES)
 def test_logits_equal_transformers(
-    open_tiny: OpenTiny, architecture: str, quantization: str, kv_cache_dtype: str
+    open_tiny: OpenTiny, architecture: str, quantization: str
 ) -> None:
-    model = open_tiny(architecture, quantization, kv_cache_dtype, DEVICE)
+    model = open_tiny(architecture, quantization, "float32", DEVICE)
 
     check_logits(model, architecture, quantization, TOLERANCE)
 
