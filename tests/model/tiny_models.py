@@ -412,15 +412,18 @@ def round_q4(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def dequantized(weights: Weights, round_rows: RoundRows = round_q4) -> Weights:
-    """Return the weights with rounded matrices; routers are not rounded."""
-    return {
-        name: round_rows(value)
-        if value.ndim == 2 and not name.endswith(_FLOAT32)
-        else _round_experts(round_rows, name, value)
-        if ".experts." in name
-        else value
-        for name, value in weights.items()
-    }
+    """Return the weights with rounded matrices; routers and biases are not rounded."""
+    return {name: _rounded(round_rows, name, value) for name, value in weights.items()}
+
+
+def _rounded(round_rows: RoundRows, name: str, value: NDArray[np.float32]) -> NDArray[np.float32]:
+    if name.endswith(("bias", *_FLOAT32)):  # Biases of experts have two axes, too.
+        return value
+
+    if value.ndim == 2:
+        return round_rows(value)
+
+    return _round_experts(round_rows, name, value) if ".experts." in name else value
 
 
 def _round_experts(

@@ -48,6 +48,7 @@ TOLERANCE = 1e-4
         ("gemma3n_text", "q0f32", "auto"),  # Several streams, shared keys and values.
         ("gemma4_small", "q0f32", "auto"),  # Heads per layer.
         ("gpt_oss", "q0f32", "auto"),  # Sink scores.
+        ("gpt_oss", "q4f16_1", "float32"),  # Experts with biases.
         ("phi3_long", "q0f32", "auto"),
         ("lfm2_moe", "q0f32", "auto"),  # Short convolutions.
         ("qwen3_5_text", "q4f16_1", "float32"),  # Gated delta nets and gated attention.
