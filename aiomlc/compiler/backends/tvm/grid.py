@@ -43,9 +43,9 @@ class Grid:
         """Return the loop within `groups`."""
         return self._loop(extent, "blockIdx.y")
 
-    def items(self) -> Any:  # noqa: ANN401 - tvm is untyped.
-        """Return the loop over the items of a work group."""
-        return self._loop(self.num_items, "threadIdx.x")
+    def items(self, count: int | None = None) -> Any:  # noqa: ANN401 - tvm is untyped.
+        """Return the loop over the items of a work group; None for `num_items`."""
+        return self._loop(self.num_items if count is None else count, "threadIdx.x")
 
     def _loop(self, extent: Any, thread: str) -> Any:  # noqa: ANN401 - tvm is untyped.
         return T.thread_binding(extent, thread=thread) if self.is_gpu else T.serial(extent)

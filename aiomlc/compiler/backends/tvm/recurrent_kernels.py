@@ -4,13 +4,15 @@ A run is consecutive rows of a sequence, with the slots of the state before and 
 `[runs, 4]` of first row, number of rows, source and target. A source of -1 is a state of zeros. The
 runs of sequence i are `indptr[i]` to `indptr[i + 1]`; each begins where the one before ends.
 
-An item owns some channels of a sequence, so it reads only what it has written itself.
+An item owns some channels of a sequence, or a part of them, so it reads only what it has written
+itself.
 """
 
 # No `from __future__ import annotations`: TVMScript reads the annotations.
 
 __all__ = ("convolution_kernel", "delta_kernel")
 
+import math
 from typing import Any, Final
 
 from tvm import tirx
@@ -20,6 +22,7 @@ from aiomlc.compiler.backends.tvm.grid import Grid
 from aiomlc.models.config.layers import GatedDeltaConfig
 
 _OPAQUE: Final = 8  # TVM's OpPatternKind: is not fused with others.
+_LANES: Final = 4  # The items of a column: with 128 numbers of it, each has 32.
 
 
 def _at_least_0(index: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
@@ -117,14 +120,26 @@ def delta_kernel(  # noqa: C901 - of its kernel.
     Arguments: queries and keys `[n, key heads, key_dim]`, both normalized, values `[n, value heads,
     value_dim]`, decays and betas `[n, value heads]`, indptr, runs, the state `[slots, value heads,
     key_dim, value_dim]`, which is written, and the output with the shape of the values.
+
+    Several items share a column of a matrix, so that each keeps its part in registers. They add
+    their sums once per row: the outer product of a row and a difference is added to the matrix when
+    the next row reads it, and to the row's output as `(query * key) * difference`.
     """
     key_heads, value_heads = plan.num_key_heads, plan.num_value_heads
-    key_dim, value_dim, items = plan.key_dim, plan.value_dim, grid.num_items
-    parts, ratio = -(-value_dim // items), value_heads // key_heads
+    key_dim, value_dim = plan.key_dim, plan.value_dim
+    lanes = math.gcd(_LANES, key_dim) if grid.is_gpu else 1
+    columns = math.gcd(grid.num_items // lanes, value_dim) if grid.is_gpu else 1
+    depth, parts, ratio = key_dim // lanes, value_dim // columns, value_heads // key_heads
     is_tiled = plan.head_order == "tiled"
 
     def key_head(head: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
         return head % key_heads if is_tiled else head // ratio
+
+    def channel(item: Any, k: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
+        return item // columns * depth + k
+
+    def column(part: Any, item: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
+        return part % parts * columns + item % columns
 
     @T.prim_func(private=True, s_tir=True)  # type: ignore[untyped-decorator]
     def update(  # noqa: C901, PLR0913 - a kernel has no functions to call.
@@ -154,63 +169,111 @@ def delta_kernel(  # noqa: C901 - of its kernel.
         output = T.match_buffer(output_, (n, value_heads, value_dim), "float32")
         for sequence in grid.groups(ends - 1):
             for part in grid.subgroups(value_heads * parts):
-                for item in grid.items():
+                for item in grid.items(lanes * columns):
                     with T.sblock("update"):
                         T.reads()
                         T.writes()
                         run = T.sblock_alloc_buffer((4,), "int32", scope=grid.local)
-                        cells = T.sblock_alloc_buffer((key_dim,), "float32", scope=grid.local)
+                        cells = T.sblock_alloc_buffer((depth,), "float32", scope=grid.local)
                         delta = T.sblock_alloc_buffer((1,), "float32", scope=grid.local)
-                        answer = T.sblock_alloc_buffer((1,), "float32", scope=grid.local)
-                        if part % parts * items + item < value_dim:
-                            for i in T.serial(indptr[sequence + 1] - indptr[sequence]):
-                                for field in T.serial(4):
-                                    run[field] = runs[indptr[sequence] + i, field]
-                                for k in T.serial(key_dim):
-                                    cells[k] = T.float32(0)
-                                    if run[2] >= 0:
-                                        cells[k] = state[
-                                            _at_least_0(run[2]),
-                                            part // parts,
-                                            k,
-                                            part % parts * items + item,
-                                        ]
-                                for row in T.serial(run[1]):
-                                    delta[0] = T.float32(0)
-                                    for k in T.serial(key_dim):
-                                        cells[k] = cells[k] * decays[run[0] + row, part // parts]
-                                        delta[0] = (
-                                            delta[0]
-                                            + cells[k]
-                                            * keys[run[0] + row, key_head(part // parts), k]
-                                        )
-                                    delta[0] = betas[run[0] + row, part // parts] * (
-                                        values[
-                                            run[0] + row,
-                                            part // parts,
-                                            part % parts * items + item,
-                                        ]
-                                        - delta[0]
-                                    )
-                                    answer[0] = T.float32(0)
-                                    for k in T.serial(key_dim):
-                                        cells[k] = (
-                                            cells[k]
-                                            + delta[0]
-                                            * keys[run[0] + row, key_head(part // parts), k]
-                                        )
-                                        answer[0] = (
-                                            answer[0]
-                                            + cells[k]
-                                            * queries[run[0] + row, key_head(part // parts), k]
-                                        )
-                                    output[
-                                        run[0] + row, part // parts, part % parts * items + item
-                                    ] = answer[0]
-                                for k in T.serial(key_dim):
-                                    state[run[3], part // parts, k, part % parts * items + item] = (
+                        sums = T.sblock_alloc_buffer((3,), "float32", scope=grid.local)
+                        partial = T.sblock_alloc_buffer(
+                            (3, lanes, columns), "float32", scope=grid.shared
+                        )
+                        for i in T.serial(indptr[sequence + 1] - indptr[sequence]):
+                            for field in T.serial(4):
+                                run[field] = runs[indptr[sequence] + i, field]
+                            for k in T.serial(depth):
+                                cells[k] = T.float32(0)
+                                if run[2] >= 0:
+                                    cells[k] = state[
+                                        _at_least_0(run[2]),
+                                        part // parts,
+                                        channel(item, k),
+                                        column(part, item),
+                                    ]
+                            delta[0] = T.float32(0)
+                            for row in T.serial(run[1]):
+                                for field in T.serial(3):
+                                    sums[field] = T.float32(0)
+                                for k in T.serial(depth):
+                                    cells[k] = (
                                         cells[k]
+                                        + delta[0]
+                                        * keys[
+                                            run[0] + _at_least_0(row - 1),
+                                            key_head(part // parts),
+                                            channel(item, k),
+                                        ]
+                                    ) * decays[run[0] + row, part // parts]
+                                    sums[0] = (
+                                        sums[0]
+                                        + cells[k]
+                                        * keys[
+                                            run[0] + row,
+                                            key_head(part // parts),
+                                            channel(item, k),
+                                        ]
                                     )
+                                    sums[1] = (
+                                        sums[1]
+                                        + cells[k]
+                                        * queries[
+                                            run[0] + row,
+                                            key_head(part // parts),
+                                            channel(item, k),
+                                        ]
+                                    )
+                                    sums[2] = (
+                                        sums[2]
+                                        + keys[
+                                            run[0] + row,
+                                            key_head(part // parts),
+                                            channel(item, k),
+                                        ]
+                                        * queries[
+                                            run[0] + row,
+                                            key_head(part // parts),
+                                            channel(item, k),
+                                        ]
+                                    )
+                                for field in T.serial(3):
+                                    partial[field, item // columns, item % columns] = sums[field]
+                                for field in T.serial(3):
+                                    sums[field] = T.float32(0)
+                                    for lane in T.serial(lanes):
+                                        sums[field] = (
+                                            sums[field] + partial[field, lane, item % columns]
+                                        )
+                                delta[0] = betas[run[0] + row, part // parts] * (
+                                    values[
+                                        run[0] + row,
+                                        part // parts,
+                                        column(part, item),
+                                    ]
+                                    - sums[0]
+                                )
+                                if item < columns:
+                                    output[
+                                        run[0] + row,
+                                        part // parts,
+                                        column(part, item),
+                                    ] = sums[1] + delta[0] * sums[2]
+                            for k in T.serial(depth):
+                                state[
+                                    run[3],
+                                    part // parts,
+                                    channel(item, k),
+                                    column(part, item),
+                                ] = (
+                                    cells[k]
+                                    + delta[0]
+                                    * keys[
+                                        run[0] + _at_least_0(run[1] - 1),
+                                        key_head(part // parts),
+                                        channel(item, k),
+                                    ]
+                                )
 
     kernel: tirx.PrimFunc = update
     return kernel
