@@ -20,6 +20,7 @@ from aiomlc.validation.json_values import safe_repr
 _FIELD: Final = "tensor_parallel_shards"
 _MLC_CONFIG: Final = "mlc-chat-config.json"
 _CHUNK: Final = 32  # Inputs that kernels round together.
+_ROTATED: Final = 64  # Inputs that are rotated together.
 _SUPER_GROUP: Final = 256
 
 
@@ -90,8 +91,6 @@ def _problems(parameter: PackedParameter) -> Iterator[str]:
     columns, shards = parameter.shape[1], parameter.shards
     for name, _ in parameter.layout:
         matrix_format = MatrixFormat.parse(name)
-        if matrix_format.family in ("i8channel", "i4progressive"):
-            yield "has one scale per row and token, and is divided by columns"
         group = _group(matrix_format)
         if columns % (shards * group):
             yield (
@@ -108,6 +107,8 @@ def _group(matrix_format: MatrixFormat) -> int:
             return _SUPER_GROUP
         case "grouped":
             return max(_CHUNK, matrix_format.group)
+        case "i4progressive":
+            return _ROTATED
         case _:
             return 1
 

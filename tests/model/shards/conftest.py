@@ -22,22 +22,22 @@ from tests.model.tiny_models import (
     write_safetensors,
 )
 
-Directory = Callable[[str], Path]
+Directory = Callable[..., Path]
 OpenShards = Callable[..., NativeModel]
 _SIZES = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size")
 
 
 @pytest.fixture(scope="session")
 def divisible(model_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Directory:
-    """Return a function that writes a tiny model whose inner sizes are multiples of 64."""
+    """Return a function that writes a tiny model whose inner sizes are multiples of 128."""
     root = tmp_path_factory.mktemp("divisible")
 
-    def write(architecture: str) -> Path:
-        directory = root / architecture
+    def write(architecture: str, **changes: int) -> Path:
+        directory = root / "_".join([architecture, *map(str, changes.values())])
         if not directory.exists():
             tiny = TINY_CONFIGS[architecture]
-            sizes = {name: -(-tiny[name] // 64) * 64 for name in _SIZES if name in tiny}
-            config = {**tiny, **sizes}
+            sizes = {name: -(-tiny[name] // 128) * 128 for name in _SIZES if name in tiny}
+            config = {**tiny, **sizes, **changes}
             write_model(directory, architecture)
             (directory / "config.json").write_text(json.dumps(config))
             write_safetensors(directory / "model.safetensors", random_weights(config, 7))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,10 @@ from tests.model.quantized_files import QUANTIZERS
 from tests.model.quantized_models import write_quantized
 
 OpenShards = Callable[..., NativeModel]
-Directory = Callable[[str], Path]
+Directory = Callable[..., Path]
 TOKENS = [(7 * i * i + 3 * i) % 256 for i in range(80)]
 #: The largest difference, as a fraction of the largest logit: see docs/design/shards.md.
-BOUNDS = {"q0f32": 1e-5, "q4f16_1": 5e-2}
+BOUNDS = {"q0f32": 1e-5, "q4f16_1": 5e-2, "w4a8": 1e-1}
 
 
 def _logits(model: NativeModel) -> NDArray[np.float32]:
@@ -34,8 +35,12 @@ def _logits(model: NativeModel) -> NDArray[np.float32]:
     return np.concatenate(rows)
 
 
-@pytest.mark.parametrize("quantization", list(BOUNDS))
-@pytest.mark.parametrize("architecture", ["llama", "qwen3", "qwen3_moe", "gpt_oss", "cohere"])
+@pytest.mark.parametrize(
+    ("architecture", "quantization"),
+    [
+        *product(("llama", "qwen3", "qwen3_moe", "gpt_oss", "cohere"), ("q0f32", "q4f16_1")),
+    ],
+)
 def test_two_shards_have_the_logits_of_one(
     open_shards: OpenShards, architecture: str, quantization: str
 ) -> None:
@@ -89,6 +94,29 @@ def test_quantized_weights_are_divided_at_their_groups(
     np.testing.assert_allclose(actual, expected, rtol=0, atol=5e-2 * np.abs(expected).max())
     rows = np.abs(actual - expected).max(axis=1)
     assert np.median(rows) <= 1e-5 * np.abs(expected).max()  # All but rounded activations.
+
+
+def test_w4a8_is_divided_and_each_shard_has_its_own_scales(
+    open_shards: OpenShards, divisible: Directory
+) -> None:
+    directory = divisible("llama", head_dim=64)  # Whole rotations of 64 inputs in each shard.
+    one, two = (open_shards(directory, count, quantization="w4a8") for count in (1, 2))
+
+    expected, actual = _logits(one), _logits(two)
+
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=BOUNDS["w4a8"] * largest)
+
+
+@pytest.mark.parametrize("name", ["w8a8", "w8a8_tensor"])
+def test_int8_per_channel_is_divided_and_each_shard_rounds_its_activations(
+    open_shards: OpenShards, tmp_path: Path, name: str
+) -> None:
+    write_quantized(tmp_path / "model", QUANTIZERS[name])
+
+    expected, actual = (_logits(open_shards(tmp_path / "model", count)) for count in (1, 2))
+
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=5e-2 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ def test_an_invalid_number_in_the_configuration_is_an_error(value: object) -> No
         ((("q4", 16),), 96, "w has 96 columns in groups of 32 .q4., .* a multiple of 64"),
         ((("u4g128f16z8", 16),), 128, "groups of 128 .* a multiple of 256"),
         ((("u4g32k8m", 16),), 256, "groups of 256 .* a multiple of 512"),
-        ((("i8channel", 16),), 256, "one scale per row and token"),
-        ((("i4progressive", 16),), 256, "one scale per row and token"),
+        ((("i4progressive", 16),), 192, "groups of 64 .i4progressive., .* a multiple of 128"),
+        ((("i8channel", 16),), 65, "groups of 1 .i8channel., .* a multiple of 2"),
     ],
 )
 def test_columns_are_not_cut_within_a_group(layout: Layout, columns: int, problem: str) -> None:
@@ -78,6 +78,12 @@ def test_columns_are_not_cut_within_a_group(layout: Layout, columns: int, proble
         require_divisible_formats([matrix(layout, columns, Split("columns"))], 2)
 
     assert caught.value.param == "tensor_parallel_shards"
+
+
+def test_a_scale_per_row_is_that_of_each_shards_columns() -> None:
+    for name, columns in (("i8channel", 66), ("i4progressive", 128)):
+        layout = ((name, 16),)
+        require_divisible_formats([matrix(layout, columns, Split("columns"))], 2)
 
 
 def test_a_matrix_with_rows_of_several_formats_is_not_divided_by_rows() -> None:
