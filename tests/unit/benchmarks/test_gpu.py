@@ -10,7 +10,7 @@ import pytest
 
 from aiomlc import BadRequestError
 from aiomlc.models import read_description
-from benchmarks import gpu, gpu_parity, gpu_peers
+from benchmarks import gpu, gpu_parity
 from benchmarks.cuda_kernels import Kernel, parse_log
 from benchmarks.gpu_parity import CASES, Parity, check_parity
 from benchmarks.gpu_peers import PeerSpeed, measure_peer
@@ -140,10 +140,10 @@ def test_speeds_of_peers_stand_beside_ours(
 def test_a_peer_that_is_not_installed_or_fails_has_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_peers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert measure_peer("vllm", tmp_path, "cuda", [1], 8).problem == "is not installed"
 
-    monkeypatch.setattr(gpu_peers.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     problem = measure_peer("vllm", tmp_path, "cpu", [1], 8).problem
     assert problem == "exit status 1: vLLM is measured on CUDA only"
 

@@ -131,7 +131,7 @@ def test_device_files_of_gpus_are_found(tmp_path: Path, name: str) -> None:
 async def test_the_drivers_are_checked_once_in_a_process(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    calls = []
+    calls: list[None] = []
     started = Barrier(2)
 
     def select(_: object) -> Selection:
