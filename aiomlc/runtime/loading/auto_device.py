@@ -11,6 +11,7 @@ __all__ = (
     "Listing",
     "ProcessChecks",
     "Selection",
+    "SelectionMemo",
     "first_device",
     "has_gpu_files",
     "open_on_device",
@@ -195,7 +196,7 @@ def _problem(report: DeviceReport, checks: DeviceChecks) -> str | None:
 
 
 @final
-class _Memo:
+class SelectionMemo:
     """The selection of this process, made once."""
 
     def __init__(self) -> None:
@@ -211,7 +212,7 @@ class _Memo:
             return self._selection
 
 
-_memo: Final = _Memo()
+_memo: Final = SelectionMemo()
 
 
 def selected_device() -> Selection:

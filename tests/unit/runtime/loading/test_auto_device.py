@@ -143,7 +143,7 @@ async def test_the_drivers_are_checked_once_in_a_process(
         results.append(auto_device.selected_device())
 
     results: list[Selection] = []
-    monkeypatch.setattr(auto_device, "_memo", auto_device._Memo())
+    monkeypatch.setattr(auto_device, "_memo", auto_device.SelectionMemo())
     monkeypatch.setattr(auto_device, "select_device", select)
     with caplog.at_level(logging.INFO, "aiomlc"):
         async with create_task_group() as tasks:
