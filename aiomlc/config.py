@@ -47,7 +47,7 @@ BUNDLED_NAME = "pebble"  #: The name of the model that is opened if none is name
 #: Values of `quantization`: one for float weights, or the name of the quantization that the files
 #: already have.
 QUANTIZATION_NAMES = (
-    *("q4f16_1", "w4a8", "q8_0", "q0f32", "q0f16", "q0bf16"),
+    *("q4f16_1", "w4a8", "w8a8", "q8_0", "q0f32", "q0f16", "q0bf16"),
     *("q3f16_0", "q3f16_1", "q4f16_0", "q4f16_2", "q4bf16_0", "q4bf16_1", "q4f32_1"),
     "q4f16_autoawq",
     *("e4m3_e4m3_f16", "e4m3_e4m3_f16_max_calibrate", "e5m2_e5m2_f16"),
@@ -106,16 +106,16 @@ class EngineConfig:
         str | None,
         Choice(
             QUANTIZATION_NAMES,
-            "'q4f16_1', 'w4a8', 'q8_0', 'q0f32', 'q0f16', 'q0bf16', else the format that the files "
-            "have",
+            "'q4f16_1', 'w4a8', 'w8a8', 'q8_0', 'q0f32', 'q0f16', 'q0bf16', else the format that "
+            "the files have",
         ),
     ] = None
     #: The quantization of the tower that reads images; None means `quantization` if that is
     #: `q8_0` or `q0bf16`, else `q0f32`, or the format that the files have.
     vision_quantization: VisionQuantization | None = None
     kv_cache_page_size: int = PAGE_SIZE
-    #: The dtype of the KV cache; "auto" is float16, but bfloat16 for `q0bf16`, `w4a8` and int8
-    #: weights with a scale per output, and float32 for `q0f32`.
+    #: The dtype of the KV cache; "auto" is float16, but bfloat16 for `q0bf16`, `w4a8`, `w8a8`
+    #: and int8 weights with a scale per output, and float32 for `q0f32`.
     kv_cache_dtype: KVCacheType = "auto"
     max_num_sequence: _Count = None  #: Maximum running sequences; others wait.
     max_total_sequence_length: _Count = None  #: Maximum tokens in the KV cache.

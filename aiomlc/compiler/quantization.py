@@ -57,6 +57,7 @@ QUANTIZATIONS: Mapping[str, Quantization] = MappingProxyType(
         "q4f16_1": Quantization("q4f16_1", "q4", "float16"),
         "q8_0": Quantization("q8_0", "u8g32f16z128", "float16"),
         "w4a8": Quantization("w4a8", "i4progressive", "bfloat16"),
+        "w8a8": Quantization("w8a8", "i8rotated", "bfloat16"),
     }
 )
 

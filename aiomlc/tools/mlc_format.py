@@ -24,8 +24,10 @@ FP8Dtype = Literal["float8_e4m3fn", "float8_e5m2"]
 StoredDtype = Literal[ModelDtype, FP8Dtype, "uint32", "uint8"]
 
 _GROUP_SIZES: Final = MappingProxyType({3: 40, 4: 32})  # By bits.
+_NOT_IN_MLC: Final = "MLC LLM does not have it; open the checkpoint itself with this quantization"
 _REFUSED: Final = MappingProxyType(
     {
+        "w8a8": _NOT_IN_MLC,
         "q4f16_ft": "its packing is that of one generation of GPUs",
         "fp8_e4m3fn_bf16_block_scale_static_activation": "MLC LLM has it only for "
         "ministral3, which is not supported",

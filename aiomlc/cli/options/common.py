@@ -42,7 +42,7 @@ Preset = Annotated[Mode, typer.Option(help="The preset of default sizes.", rich_
 Quantization = Annotated[
     str | None,
     typer.Option(
-        help="q4f16_1, w4a8, q8_0, q0f16, q0bf16 or q0f32, for a Hugging Face directory.",
+        help="q4f16_1, w4a8, w8a8, q8_0, q0f16, q0bf16 or q0f32, for a Hugging Face directory.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -19,7 +19,8 @@ _SUPER_GROUP = 256  # Inputs with one pair of float16 in the k8 scale types.
 _BYTE_BITS = 8
 _BYTE_ZERO = 128  # The only constant zero point of 8 bits.
 
-_FAMILIES = ("f32", "bf16", "q4", "grouped", "f16", "i8channel", "i4progressive")
+_FAMILIES = ("f32", "bf16", "q4", "grouped", "f16", "i8channel", "i4progressive", "i8rotated")
+_CHANNEL_FAMILIES = ("i8channel", "i4progressive", "i8rotated")
 _CODES = ("u", "e2m1", "iq4nl")
 _SCALES = ("f16", "bf16", "f32", "k8", "k8s")
 _ZEROS = ("z", "zp", "m")
@@ -27,7 +28,7 @@ _BITS = (2, 3, 4, 5, 6, 8)
 _GROUPS = (8, 16, 32, 64, 128, 256)
 _MIN_GROUP_WITH_MINIMA = 16  # Also with zero points of 8 bits, whose products are alike.
 _Q4_GROUP_BYTES = _TILE_ROWS * (_CHUNK // 2 + 2)
-_CHANNEL_GROUP = 64  # Inputs of `i8channel` and `i4progressive` that are padded together.
+_CHANNEL_GROUP = 64  # Inputs of `_CHANNEL_FAMILIES` that are padded together.
 _CHANNEL_ROW_BYTES = 8  # Per output of them: its scale (4) and the sum of its weights (4).
 _PROGRESSIVE_GROUP_BYTES = _CHANNEL_GROUP // 2 + 4  # Two scales and offsets of 32 inputs.
 
@@ -51,10 +52,13 @@ class MatrixFormat:
 
     `i8channel` is int8 with a scale per row, for activations with one scale per token.
     `i4progressive` has the same integers in 4 bits, as `group_scale * code + group_offset` with an
-    integer scale and offset per row and 32 inputs; its inputs are rotated.
+    integer scale and offset per row and 32 inputs; its inputs are rotated. `i8rotated` is
+    `i8channel` with rotated inputs.
     """
 
-    family: Literal["f32", "f16", "bf16", "q4", "grouped", "i8channel", "i4progressive"]
+    family: Literal[
+        "f32", "f16", "bf16", "q4", "grouped", "i8channel", "i4progressive", "i8rotated"
+    ]
     bits: int = 0
     group: int = 0  #: Consecutive inputs with the same scale.
     scale: Literal["f16", "bf16", "f32", "k8", "k8s"] = "f16"
@@ -98,9 +102,14 @@ class MatrixFormat:
         )
 
     @property
+    def has_row_scales(self) -> bool:
+        """Whether activations have one scale per token, and weights one per row."""
+        return self.family in _CHANNEL_FAMILIES
+
+    @property
     def has_integer_activations(self) -> bool:
         """Whether products round the activations to 8 bits."""
-        return self.family in ("q4", "grouped", "i8channel", "i4progressive")
+        return self.family in ("q4", "grouped") or self.has_row_scales
 
     def packed_bytes(self, rows: int, columns: int) -> int:
         """Return the size in bytes of a packed matrix `[rows, columns]`, padding included."""
@@ -114,8 +123,8 @@ class MatrixFormat:
                 return tiles * _TILE_ROWS * -(-columns // _CHUNK) * _CHUNK * 2
             case "q4":
                 return tiles * -(-columns // _CHUNK) * _Q4_GROUP_BYTES
-            case "i8channel" | "i4progressive":
-                is_byte = self.family == "i8channel"
+            case "i8channel" | "i4progressive" | "i8rotated":
+                is_byte = self.family != "i4progressive"
                 group_bytes = _CHANNEL_GROUP if is_byte else _PROGRESSIVE_GROUP_BYTES
                 groups = -(-columns // _CHANNEL_GROUP)
                 return tiles * _TILE_ROWS * (_CHANNEL_ROW_BYTES + groups * group_bytes)
@@ -143,7 +152,7 @@ def _parse(name: str) -> MatrixFormat:
     if parsed is None:
         raise ValueError(
             f"unknown matrix format {name!r}; expected f32, f16, bf16, q4, i8channel, "
-            "i4progressive or a name like u4g32f16z8"
+            "i8rotated, i4progressive or a name like u4g32f16z8"
         )
 
     return parsed

@@ -23,6 +23,7 @@ _FLOAT_FORMATS: Final = (
     "q4",
     "i4progressive",
     "u8g32f16z128",
+    "i8rotated",
 )  # What floats can be converted to.
 _DENSE_FORMATS: Final = ("f32", "f16", "bf16")
 #: The grouped format with the numbers of `q4`, which has kernels of its own.

@@ -68,7 +68,7 @@ def test_float32_states_equal_transformers(open_encoder: OpenEncoder) -> None:
 
 @pytest.mark.parametrize(
     ("quantization", "limit"),
-    [("q0f16", 0.003), ("q0bf16", 0.02), ("w4a8", 0.35), ("q4f16_1", 0.35)],
+    [("q0f16", 0.003), ("q0bf16", 0.02), ("w8a8", 0.05), ("w4a8", 0.35), ("q4f16_1", 0.35)],
 )
 def test_smaller_weights_stay_close(
     open_encoder: OpenEncoder, quantization: str, limit: float
@@ -78,7 +78,7 @@ def test_smaller_weights_stay_close(
     assert np.linalg.norm(actual - stored()) <= limit * np.linalg.norm(stored())
 
 
-@pytest.mark.parametrize("quantization", ["q0f32", "q0bf16", "w4a8", "q4f16_1"])
+@pytest.mark.parametrize("quantization", ["q0f32", "q0bf16", "w8a8", "w4a8", "q4f16_1"])
 def test_other_inputs_in_the_batch_do_not_change_a_bit(
     open_encoder: OpenEncoder, quantization: str
 ) -> None:

@@ -10,7 +10,7 @@ from aiomlc.models.parameters.packed_layout import TILE_ROWS, Layout
 
 def fuses_norm(layout: Layout) -> bool:
     """Return whether one kernel computes a norm and the product with a matrix."""
-    rounded = {"q4", "grouped", "i8channel", "i4progressive", "bf16"}
+    rounded = {"q4", "grouped", "i8channel", "i4progressive", "i8rotated", "bf16"}
     return _families(layout) <= rounded and _has_one_family(layout)
 
 

@@ -103,7 +103,7 @@ def _element_bytes(matrix_format: str) -> int:
     match MatrixFormat.parse(matrix_format).family:
         case "f32" | "f16":
             return 4
-        case "i8channel" | "i4progressive":
+        case "i8channel" | "i4progressive" | "i8rotated":
             return 6  # A row is complete in float32 before it is rounded.
         case "q4" | "grouped" | "bf16":
             return 2

@@ -68,8 +68,9 @@ class LayoutArgument {
                      int64_t count = 1) const {
     for (const MatrixSegment& segment : segments_) {
       const WeightFormat family = segment.format.family;
-      const bool has_integer_sums =
-          family == WeightFormat::kChannel || family == WeightFormat::kProgressive;
+      const bool has_integer_sums = family == WeightFormat::kChannel ||
+                                    family == WeightFormat::kProgressive ||
+                                    family == WeightFormat::kRotated;
       args_.Require(!has_integer_sums || cols <= kMaxChannelInputs, name_,
                     " has a segment in the format ", segment.format.Name(), " and ", cols,
                     " inputs, expected at most ", kMaxChannelInputs);

@@ -139,6 +139,7 @@ void (*KernelOf(MatrixFormat format))(const LinearBlock&) {
     case WeightFormat::kQ4:
       return kernels.q4;
     case WeightFormat::kChannel:
+    case WeightFormat::kRotated:
       return ActiveChannelKernels().multiply;
     case WeightFormat::kProgressive:
       return ActiveChannelKernels().multiply_progressive;

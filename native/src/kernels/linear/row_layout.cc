@@ -42,6 +42,7 @@ RowForm CommonForm(MatrixFormat format) {
     case WeightFormat::kChannel:
       return RowForm::kInt8;
     case WeightFormat::kProgressive:
+    case WeightFormat::kRotated:
       return RowForm::kRotated;
     case WeightFormat::kBF16:
       return RowForm::kBF16;

@@ -38,6 +38,7 @@ constexpr LayerFormats kLayerFormats[] = {
     {{"i8channel"}, {"u4g32k8m"}, {"i8channel"}},
     {{"i4progressive"}, {"i4progressive", "i4progressive"}, {"i4progressive"}},
     {{"u4g32k8m"}, {"i4progressive"}, {"i8channel"}},
+    {{"i8rotated"}, {"i8rotated"}, {"i8rotated"}},
     {{"bf16"}, {"bf16", "bf16"}, {"bf16"}},
     {{"u4g32k8m"}, {"q4"}, {"bf16"}},
     {{"u3g8f16z3", "iq4nlg32f16"}, {"q4"}, {"u2g16k8m"}}};

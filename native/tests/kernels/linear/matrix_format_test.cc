@@ -20,13 +20,13 @@ TEST(MatrixFormat, NamesAndCodesAreReadBack) {
     EXPECT_EQ(MatrixFormat::FromPacked(format.Packed()), format);
     codes.insert(format.Packed());
   }
-  for (const char* name : {"f32", "f16", "bf16", "q4", "i8channel", "i4progressive"}) {
+  for (const char* name : {"f32", "f16", "bf16", "q4", "i8channel", "i4progressive", "i8rotated"}) {
     const MatrixFormat format = MatrixFormat::Parse(name);
     EXPECT_EQ(format.Name(), name);
     EXPECT_EQ(MatrixFormat::FromPacked(format.Packed()), format);
     codes.insert(format.Packed());
   }
-  EXPECT_EQ(codes.size(), std::size(kGroupedFormats) + 6);
+  EXPECT_EQ(codes.size(), std::size(kGroupedFormats) + 7);
 }
 
 TEST(MatrixFormat, OtherNamesAreErrors) {
@@ -57,7 +57,7 @@ TEST(MatrixFormat, OtherNamesAreErrors) {
 }
 
 TEST(MatrixFormat, OtherCodesAreErrors) {
-  for (const int64_t code : {int64_t{7}, int64_t{15}, int64_t{3}, int64_t{-1}, int64_t{1} << 40}) {
+  for (const int64_t code : {int64_t{8}, int64_t{15}, int64_t{3}, int64_t{-1}, int64_t{1} << 40}) {
     EXPECT_THROW(MatrixFormat::FromPacked(code), std::invalid_argument) << code;
   }
 }

@@ -16,6 +16,7 @@ _NAMES = [
     "q4",
     "i8channel",
     "i4progressive",
+    "i8rotated",
     "iq4nlg32f16",
     *(
         f"u{bits}g{group}{scale}{zero}"

@@ -36,6 +36,11 @@ inline int64_t ChannelTileBytes(int64_t cols) {
   return static_cast<int64_t>(sizeof(ChannelTile)) + ChannelGroupsOf(cols) * kChannelGroupBytes;
 }
 
+/*! \return The index of a weight after the `ChannelTile`. \param output Within the tile. */
+inline int64_t ChannelWeightIndex(int64_t output, int64_t input) {
+  return input / 4 * 4 * kTileRows + 4 * output + input % 4;
+}
+
 /*! \return The bytes of a row of activations, with its scale. */
 inline int64_t ChannelRowBytes(int64_t cols) {
   return ChannelGroupsOf(cols) * kChannelGroup + static_cast<int64_t>(sizeof(float));

@@ -21,7 +21,8 @@ namespace {
 constexpr std::pair<std::string_view, WeightFormat> kFamilies[] = {
     {"f32", WeightFormat::kF32},           {"f16", WeightFormat::kF16},
     {"bf16", WeightFormat::kBF16},         {"q4", WeightFormat::kQ4},
-    {"i8channel", WeightFormat::kChannel}, {"i4progressive", WeightFormat::kProgressive}};
+    {"i8channel", WeightFormat::kChannel}, {"i4progressive", WeightFormat::kProgressive},
+    {"i8rotated", WeightFormat::kRotated}};
 // Longer names first, because a name may begin with another.
 constexpr std::pair<std::string_view, ScaleType> kScales[] = {{"f16", ScaleType::kF16},
                                                               {"bf16", ScaleType::kBF16},
@@ -140,7 +141,8 @@ MatrixFormat MatrixFormat::Parse(std::string_view name) {
       !reader.empty() || !IsGroupedValid(format)) {
     throw std::invalid_argument(
         "unknown matrix format \"" + std::string(name) +
-        "\"; expected f32, f16, bf16, q4, i8channel, i4progressive or a name like u4g32f16z8");
+        "\"; expected f32, f16, bf16, q4, i8channel, i8rotated, i4progressive or a name like "
+        "u4g32f16z8");
   }
   return format;
 }
@@ -160,7 +162,7 @@ MatrixFormat MatrixFormat::FromPacked(int64_t packed) {
                                   format.code <= CodeType::kIQ4NL &&
                                   format.zero <= ZeroType::kMinima
                             : format == MatrixFormat(format.family);
-  if (!is_valid || format.family > WeightFormat::kProgressive || format.Packed() != packed) {
+  if (!is_valid || format.family > WeightFormat::kRotated || format.Packed() != packed) {
     throw std::invalid_argument("unknown code of a matrix format: " + std::to_string(packed));
   }
   return format;
@@ -248,6 +250,7 @@ size_t PackedMatrixBytes(MatrixFormat format, int64_t rows, int64_t cols) {
       return tiles * BlocksOf(tile, cols) * tile.block_bytes;
     }
     case WeightFormat::kChannel:
+    case WeightFormat::kRotated:
       return tiles * ChannelTileBytes(cols);
     case WeightFormat::kProgressive:
       return tiles * ProgressiveTileBytes(cols);

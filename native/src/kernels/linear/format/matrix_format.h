@@ -26,7 +26,8 @@ enum class WeightFormat : uint8_t {
   kChannel,  //!< int8 with a float32 scale per output; activations have one scale per row.
   //! 4 bits with integer scales and offsets per 32 inputs and a float32 scale per output, for
   //! activations that are rotated and have one scale per row.
-  kProgressive
+  kProgressive,
+  kRotated  //!< kChannel, for activations that are rotated first.
 };
 
 /*! \brief The meaning of the stored codes of a grouped format. */
@@ -111,7 +112,8 @@ int64_t RowsOf(MatrixLayout layout);
 /*! \return The bytes of a packed matrix of `cols` inputs. */
 size_t PackedMatrixBytes(MatrixLayout layout, int64_t cols);
 
-/*! \brief The maximum inputs of matrices whose sums are int32: kChannel and kProgressive. */
+/*! \brief The maximum inputs of matrices whose sums are int32: kChannel, kProgressive and kRotated.
+ */
 inline constexpr int64_t kMaxChannelInputs = int64_t{1} << 16;
 
 /*! \return Element `index` of scales or minima, without the float16 of its super group. */

@@ -183,6 +183,9 @@ void PackMatrixF32(WeightFormat format, const float* weights, int64_t /*rows*/, 
     case WeightFormat::kProgressive:
       PackProgressive(weights, cols, row_begin, row_end, packed);
       break;
+    case WeightFormat::kRotated:
+      PackRotated(weights, cols, row_begin, row_end, packed);
+      break;
     case WeightFormat::kGrouped:
     case WeightFormat::kChannel:
       throw std::invalid_argument("grouped formats are packed from their own numbers");
@@ -235,6 +238,8 @@ void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t r
       return EmbedChannelRow(packed, hidden, row, out);
     case WeightFormat::kProgressive:
       return EmbedProgressiveRow(packed, hidden, row, out);
+    case WeightFormat::kRotated:
+      return EmbedRotatedRow(packed, hidden, row, out);
     case WeightFormat::kF32:
       for (int64_t k = 0; k < hidden; ++k) {
         out[k] = static_cast<const float*>(packed)[first + k * kTileRows];

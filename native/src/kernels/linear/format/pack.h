@@ -106,6 +106,15 @@ const char* CheckProgressiveRow(const uint8_t* row, int64_t cols);
  */
 void PackProgressiveRows(const uint8_t* stored, int64_t rows, int64_t cols, void* packed);
 
+/*!
+ * \brief `PackMatrixF32` for `WeightFormat::kRotated`.
+ *
+ * Weights are rotated in groups of 32, divided by the scale of their output, max|w| / 127, and
+ * rounded to nearest, ties to even.
+ */
+void PackRotated(const float* weights, int64_t cols, int64_t row_begin, int64_t row_end,
+                 void* packed);
+
 /*! \brief Copy one row of a packed embedding table into float32[hidden]. */
 void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t row, float* out);
 
@@ -118,6 +127,9 @@ void EmbedChannelRow(const void* packed, int64_t hidden, int64_t row, float* out
 
 /*! \brief `EmbedRow` for 4 bits with progressive scales, rotated back. */
 void EmbedProgressiveRow(const void* packed, int64_t hidden, int64_t row, float* out);
+
+/*! \brief `EmbedChannelRow`, rotated back. */
+void EmbedRotatedRow(const void* packed, int64_t hidden, int64_t row, float* out);
 
 }  // namespace aiomlc
 

@@ -7,16 +7,6 @@
 
 namespace aiomlc {
 
-namespace {
-
-/*! \return The index of a weight after the beginning of its tile. */
-int64_t WeightIndex(int64_t output, int64_t input) {
-  return static_cast<int64_t>(sizeof(ChannelTile)) + input / 4 * 4 * kTileRows + 4 * output +
-         input % 4;
-}
-
-}  // namespace
-
 void PackChannel(const GroupedRows& rows, void* packed) {
   const int64_t tile_bytes = ChannelTileBytes(rows.cols);
   const auto* scales = static_cast<const float*>(rows.scales);
@@ -30,7 +20,7 @@ void PackChannel(const GroupedRows& rows, void* packed) {
       for (int64_t k = 0; k < rows.cols; ++k) {
         const int weight = codes[k] - kByteBias;
         header.sums[n] += weight;
-        tile[WeightIndex(n, k)] = static_cast<uint8_t>(weight);
+        tile[sizeof(ChannelTile) + ChannelWeightIndex(n, k)] = static_cast<uint8_t>(weight);
       }
     }
     std::memcpy(tile, &header, sizeof(header));
@@ -44,7 +34,8 @@ void EmbedChannelRow(const void* packed, int64_t hidden, int64_t row, float* out
   std::memcpy(&header, tile, sizeof(header));
   const int64_t n = row % kTileRows;
   for (int64_t k = 0; k < hidden; ++k) {
-    out[k] = header.scales[n] * static_cast<float>(static_cast<int8_t>(tile[WeightIndex(n, k)]));
+    const uint8_t weight = tile[sizeof(ChannelTile) + ChannelWeightIndex(n, k)];
+    out[k] = header.scales[n] * static_cast<float>(static_cast<int8_t>(weight));
   }
 }
 

@@ -14,18 +14,26 @@ namespace {
 
 int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
-/*! \brief Multiply 32 values by the Hadamard matrix of ones and minus ones. */
-void Rotate(float (&values)[kGroupSize]) {
-  for (int64_t width = 1; width < kGroupSize; width *= 2) {
-    for (int64_t first = 0; first < kGroupSize; first += 2 * width) {
-      for (int64_t k = first; k < first + width; ++k) {
-        const float low = values[k];
-        const float high = values[k + width];
-        values[k] = low + high;
-        values[k + width] = low - high;
-      }
+/*! \brief The sums and differences of values that are `kWidth` apart. */
+template <int64_t kWidth>
+void RotateStep(float (&values)[kGroupSize]) {
+  for (int64_t first = 0; first < kGroupSize; first += 2 * kWidth) {
+    for (int64_t k = first; k < first + kWidth; ++k) {
+      const float low = values[k];
+      const float high = values[k + kWidth];
+      values[k] = low + high;
+      values[k + kWidth] = low - high;
     }
   }
+}
+
+/*! \brief Multiply 32 values by the Hadamard matrix of ones and minus ones. */
+void Rotate(float (&values)[kGroupSize]) {
+  RotateStep<1>(values);
+  RotateStep<2>(values);
+  RotateStep<4>(values);
+  RotateStep<8>(values);
+  RotateStep<16>(values);
 }
 
 /*! \return An integer, ties to even. \param value Of a magnitude below 2^22. */
@@ -174,6 +182,16 @@ std::vector<float> RotateRow(const float* weights, int64_t cols) {
   return rotated;
 }
 
+/*! \return The scale of an output. \param rotated Its weights after the rotation, in groups. */
+float ScaleOf(const std::vector<float>& rotated) {
+  float largest = 0;
+  for (size_t k = 0; k < rotated.size(); k += kGroupSize) {
+    const Range range(&rotated[k]);
+    largest = std::max({largest, range.high, -range.low});
+  }
+  return largest / 127.0f;
+}
+
 }  // namespace
 
 int64_t ProgressiveRowBytes(int64_t cols) {
@@ -185,12 +203,7 @@ void QuantizeProgressiveRow(const float* weights, int64_t cols, uint8_t* row) {
   std::memset(row, 0, static_cast<size_t>(ProgressiveRowBytes(cols)));
   const std::vector<float> rotated = RotateRow(weights, cols);
   const int64_t groups = CeilDivide(cols, kGroupSize);
-  float largest = 0;
-  for (int64_t g = 0; g < groups; ++g) {
-    const Range range(&rotated[static_cast<size_t>(g * kGroupSize)]);
-    largest = std::max({largest, range.high, -range.low});
-  }
-  const float scale = largest / 127.0f;
+  const float scale = ScaleOf(rotated);
   if (scale == 0) return;
   std::memcpy(row, &scale, sizeof(scale));
   row += sizeof(scale);
@@ -259,6 +272,29 @@ void PackProgressive(const float* weights, int64_t cols, int64_t row_begin, int6
   }
 }
 
+void PackRotated(const float* weights, int64_t cols, int64_t row_begin, int64_t row_end,
+                 void* packed) {
+  const int64_t tile_bytes = ChannelTileBytes(cols);
+  auto* tile = static_cast<std::byte*>(packed) + row_begin / kTileRows * tile_bytes;
+  for (int64_t row = row_begin; row < row_end; row += kTileRows, tile += tile_bytes) {
+    std::memset(tile, 0, static_cast<size_t>(tile_bytes));
+    ChannelTile header = {};
+    for (int64_t n = 0; n < std::min(kTileRows, row_end - row); ++n) {
+      const std::vector<float> rotated = RotateRow(weights + (row + n) * cols, cols);
+      const float scale = ScaleOf(rotated);
+      header.scales[n] = scale;
+      if (scale == 0) continue;
+      for (size_t k = 0; k < rotated.size(); ++k) {
+        const auto weight = static_cast<int>(Round(rotated[k] / scale));
+        header.sums[n] += weight;
+        const int64_t at = ChannelWeightIndex(n, static_cast<int64_t>(k));
+        tile[static_cast<int64_t>(sizeof(header)) + at] = static_cast<std::byte>(weight);
+      }
+    }
+    std::memcpy(tile, &header, sizeof(header));
+  }
+}
+
 void EmbedProgressiveRow(const void* packed, int64_t hidden, int64_t row, float* out) {
   const auto* tile =
       static_cast<const std::byte*>(packed) + row / kTileRows * ProgressiveTileBytes(hidden);
@@ -276,6 +312,23 @@ void EmbedProgressiveRow(const void* packed, int64_t hidden, int64_t row, float*
       values[k] = header->scales[n] * static_cast<float>(scale * code + offset);
     }
     Rotate(values);  // The matrix is its own inverse, but for the factor.
+    std::copy_n(values, std::min(kGroupSize, hidden - g * kGroupSize), out + g * kGroupSize);
+  }
+}
+
+void EmbedRotatedRow(const void* packed, int64_t hidden, int64_t row, float* out) {
+  const auto* tile =
+      static_cast<const std::byte*>(packed) + row / kTileRows * ChannelTileBytes(hidden);
+  const auto* header = reinterpret_cast<const ChannelTile*>(tile);
+  const int64_t n = row % kTileRows;
+  for (int64_t g = 0; g < CeilDivide(hidden, kGroupSize); ++g) {
+    float values[kGroupSize];
+    for (int64_t k = 0; k < kGroupSize; ++k) {
+      const std::byte weight = tile[static_cast<int64_t>(sizeof(ChannelTile)) +
+                                    ChannelWeightIndex(n, g * kGroupSize + k)];
+      values[k] = header->scales[n] * static_cast<float>(static_cast<int8_t>(weight));
+    }
+    Rotate(values);
     std::copy_n(values, std::min(kGroupSize, hidden - g * kGroupSize), out + g * kGroupSize);
   }
 }

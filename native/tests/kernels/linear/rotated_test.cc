@@ -22,7 +22,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-constexpr MatrixFormat kFormat = WeightFormat::kProgressive;
+constexpr MatrixFormat kFormats[] = {WeightFormat::kProgressive, WeightFormat::kRotated};
 constexpr int64_t kShapes[][2] = {{16, 64}, {1, 1},     {17, 31},   {40, 96},
                                   {7, 257}, {100, 130}, {33, 1100}, {52, 4097}};
 constexpr int64_t kBatches[] = {1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 130, 145};
@@ -60,21 +60,25 @@ Floats Rotated(const float* row, int64_t cols) {
 
 /*! \brief A matrix of random weights, packed, with the integers that were stored. */
 struct Matrix {
+  MatrixFormat format;
   int64_t rows, cols;
   Floats weights;
   std::vector<std::byte> packed;
 
-  Matrix(int64_t rows, int64_t cols, uint32_t seed)
-      : rows(rows),
+  Matrix(MatrixFormat format, int64_t rows, int64_t cols, uint32_t seed)
+      : format(format),
+        rows(rows),
         cols(cols),
         weights(RandomFloats(rows * cols, seed)),
-        packed(PackedMatrixBytes(kFormat, rows, cols), std::byte{0xee}) {
-    PackMatrixF32(kFormat.family, weights.data(), rows, cols, 0, rows, packed.data());
+        packed(PackedMatrixBytes(format, rows, cols), std::byte{0xee}) {
+    Pack();
   }
 
+  void Pack() { PackMatrixF32(format.family, weights.data(), rows, cols, 0, rows, packed.data()); }
+
   const ChannelTile& Header(int64_t row) const {
-    return *reinterpret_cast<const ChannelTile*>(packed.data() +
-                                                 row / kTileRows * ProgressiveTileBytes(cols));
+    const int64_t tile_bytes = static_cast<int64_t>(PackedMatrixBytes(format, kTileRows, cols));
+    return *reinterpret_cast<const ChannelTile*>(packed.data() + row / kTileRows * tile_bytes);
   }
 
   float Scale(int64_t row) const { return Header(row).scales[row % kTileRows]; }
@@ -82,6 +86,9 @@ struct Matrix {
   /*! \return The int8 of a rotated input. */
   int Value(int64_t row, int64_t k) const {
     const int64_t n = row % kTileRows;
+    if (format == WeightFormat::kRotated) {
+      return reinterpret_cast<const int8_t*>(&Header(row) + 1)[64 * (k / 4) + 4 * n + k % 4];
+    }
     const int64_t half = k / kGroupSize % 2;
     const auto& group = reinterpret_cast<const ProgressiveGroup*>(&Header(row) + 1)[k / 64];
     const int64_t in_half = k % kGroupSize;
@@ -119,18 +126,19 @@ Floats Multiply(int threads, const Matrix& matrix, const float* x, int64_t m,
   constexpr float kUntouched = 12345.0f;
   ThreadPool pool(threads);
   Floats out(m * matrix.rows + 16, kUntouched);
-  Linear(pool, kFormat, matrix.packed.data(), matrix.rows, matrix.cols, x, FloatType::kF32, m, bias,
-         out.data(), FloatType::kF32);
+  Linear(pool, matrix.format, matrix.packed.data(), matrix.rows, matrix.cols, x, FloatType::kF32, m,
+         bias, out.data(), FloatType::kF32);
   for (size_t i = m * matrix.rows; i < out.size(); ++i) EXPECT_EQ(out[i], kUntouched);
   out.resize(m * matrix.rows);
   return out;
 }
 
-using ProgressiveTest = TierTest;
+using RotatedFormats = TierTest;
+class RotatedTest : public TierTest, public ::testing::WithParamInterface<MatrixFormat> {};
 
-TEST_F(ProgressiveTest, HasTheBitsOfTheReferenceOnEveryTierAndInAnyBatch) {
+TEST_P(RotatedTest, HasTheBitsOfTheReferenceOnEveryTierAndInAnyBatch) {
   for (const auto& [rows, cols] : kShapes) {
-    const Matrix matrix(rows, cols, 1);
+    const Matrix matrix(GetParam(), rows, cols, 1);
     const Floats x = RandomFloats(kMostRows * cols, 2, 30.0f);
     const Floats bias = RandomFloats(rows, 3);
     Floats expected;
@@ -151,7 +159,7 @@ TEST_F(ProgressiveTest, HasTheBitsOfTheReferenceOnEveryTierAndInAnyBatch) {
   }
 }
 
-TEST_F(ProgressiveTest, RotatesByTheHadamardMatrixOnEveryTier) {
+TEST_P(RotatedTest, RotatesByTheHadamardMatrixOnEveryTier) {
   constexpr int64_t kCols = 150;
   const Floats x = RandomFloats(kCols, 4, 5.0f);
   const std::vector<double> exact = RotatedExactly(x.data(), kCols);
@@ -166,9 +174,9 @@ TEST_F(ProgressiveTest, RotatesByTheHadamardMatrixOnEveryTier) {
   }
 }
 
-TEST_F(ProgressiveTest, WeightsAreNearTheLevelsOfTheirGroup) {
+TEST_F(RotatedFormats, WeightsAreNearTheLevelsOfTheirGroup) {
   for (const auto& [rows, cols] : kShapes) {
-    const Matrix matrix(rows, cols, 5);
+    const Matrix matrix(WeightFormat::kProgressive, rows, cols, 5);
     for (int64_t n = 0; n < rows; ++n) {
       const std::vector<double> exact = RotatedExactly(&matrix.weights[n * cols], cols);
       const double scale = matrix.Scale(n);
@@ -204,9 +212,9 @@ double GroupError(const std::vector<double>& weights, double step, double first)
   return error;
 }
 
-TEST_F(ProgressiveTest, GroupsHaveTheGridOfTheLeastSquaredError) {
+TEST_F(RotatedFormats, GroupsHaveTheGridOfTheLeastSquaredError) {
   constexpr int64_t kRows = 32, kCols = 512;
-  const Matrix matrix(kRows, kCols, 14);
+  const Matrix matrix(WeightFormat::kProgressive, kRows, kCols, 14);
   double widest_total = 0;
   double total = 0;
   for (int64_t n = 0; n < kRows; ++n) {
@@ -236,9 +244,28 @@ TEST_F(ProgressiveTest, GroupsHaveTheGridOfTheLeastSquaredError) {
   EXPECT_LT(std::sqrt(total / widest_total), 0.94);
 }
 
-TEST_F(ProgressiveTest, IsNearTheProductInFloat64) {
+TEST_F(RotatedFormats, BytesAreTheNearestIntegers) {
+  for (const auto& [rows, cols] : kShapes) {
+    const Matrix matrix(WeightFormat::kRotated, rows, cols, 5);
+    for (int64_t n = 0; n < rows; ++n) {
+      const std::vector<double> exact = RotatedExactly(&matrix.weights[n * cols], cols);
+      double largest = 0;
+      int sum = 0;
+      for (int64_t k = 0; k < static_cast<int64_t>(exact.size()); ++k) {
+        largest = std::max(largest, std::fabs(exact[k]) / kGroupSize);
+        ASSERT_NEAR(matrix.Value(n, k), exact[k] / kGroupSize / matrix.Scale(n), 0.501)
+            << n << " " << k;
+        sum += matrix.Value(n, k);
+      }
+      EXPECT_NEAR(matrix.Scale(n), largest / 127, 1e-6 * largest);
+      EXPECT_EQ(matrix.Header(n).sums[n % kTileRows], sum);
+    }
+  }
+}
+
+TEST_P(RotatedTest, IsNearTheProductInFloat64) {
   constexpr int64_t kRows = 48, kCols = 2048;
-  const Matrix matrix(kRows, kCols, 6);
+  const Matrix matrix(GetParam(), kRows, kCols, 6);
   const Floats x = RandomFloats(kCols, 7);
   const Floats out = Multiply(1, matrix, x.data(), 1);
   double error = 0;
@@ -249,17 +276,19 @@ TEST_F(ProgressiveTest, IsNearTheProductInFloat64) {
     error += std::pow(out[n] - sum, 2);
     size += std::pow(sum, 2);
   }
-  // Uniform levels of 4 bits over the range of 32 normal numbers are off by 8 % of their size.
-  EXPECT_LT(std::sqrt(error / size), 0.12);
-  EXPECT_GT(std::sqrt(error / size), 0.03);
+  // Uniform levels of 4 bits over the range of 32 normal numbers are off by 8 % of their size; of 8
+  // bits over that of a row, by 1 %.
+  const double expected = matrix.format == WeightFormat::kRotated ? 0.01 : 0.08;
+  EXPECT_LT(std::sqrt(error / size), 1.5 * expected);
+  EXPECT_GT(std::sqrt(error / size), 0.375 * expected);
 }
 
-TEST_F(ProgressiveTest, EmbedsTheRowsThatAreMultiplied) {
+TEST_P(RotatedTest, EmbedsTheRowsThatAreMultiplied) {
   constexpr int64_t kRows = 20, kCols = 100;
-  const Matrix matrix(kRows, kCols, 8);
+  const Matrix matrix(GetParam(), kRows, kCols, 8);
   for (int64_t n = 0; n < kRows; ++n) {
     Floats row(kCols);
-    EmbedRow(kFormat, matrix.packed.data(), kCols, n, row.data());
+    EmbedRow(matrix.format, matrix.packed.data(), kCols, n, row.data());
     Floats values(RoundUp(kCols));
     for (int64_t k = 0; k < RoundUp(kCols); ++k) {
       values[k] = matrix.Scale(n) * static_cast<float>(matrix.Value(n, k));
@@ -269,12 +298,11 @@ TEST_F(ProgressiveTest, EmbedsTheRowsThatAreMultiplied) {
   }
 }
 
-TEST_F(ProgressiveTest, ZerosAndNonFiniteRowsAreWhatTheyAre) {
+TEST_P(RotatedTest, ZerosAndNonFiniteRowsAreWhatTheyAre) {
   constexpr int64_t kRows = 17, kCols = 70;
-  Matrix matrix(kRows, kCols, 9);
+  Matrix matrix(GetParam(), kRows, kCols, 9);
   std::fill_n(matrix.weights.begin(), kCols, 0.0f);
-  PackMatrixF32(kFormat.family, matrix.weights.data(), kRows, kCols, 0, kRows,
-                matrix.packed.data());
+  matrix.Pack();
   for (const Isa isa : SupportedTiers()) {
     SetIsa(isa);
     Floats x = RandomFloats(3 * kCols, 10);
@@ -290,14 +318,16 @@ TEST_F(ProgressiveTest, ZerosAndNonFiniteRowsAreWhatTheyAre) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Formats, RotatedTest, ::testing::ValuesIn(kFormats));
+
 #if defined(__x86_64__)
 
-TEST_F(ProgressiveTest, TileRegistersHaveTheBitsOfAvx512) {
+TEST_F(RotatedFormats, TileRegistersHaveTheBitsOfAvx512) {
   if (SupportedIsa() < Isa::kAvx512) GTEST_SKIP() << "needs AVX-512";
   SetIsa(Isa::kAvx512);
   for (const auto& [outputs, cols] :
        {std::pair<int64_t, int64_t>{16, 64}, {17, 31}, {50, 257}, {120, 4100}}) {
-    const Matrix matrix(outputs, cols, 11);
+    const Matrix matrix(WeightFormat::kProgressive, outputs, cols, 11);
     const RowLayout layout(RowForm::kRotated, cols);
     for (const int64_t m : {1, 3, 4, 15, 16, 17, 33, 130}) {
       SCOPED_TRACE(std::to_string(outputs) + "x" + std::to_string(cols) + " m " +
