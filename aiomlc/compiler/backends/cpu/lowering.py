@@ -116,7 +116,6 @@ _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
     **COLUMN_LAYERS,
     **STREAM_LAYERS,
     **SHARD_LAYERS,
-    PackedAttention: CpuPackedAttention,
     AlibiAttention: CpuAlibiAttention,
     BiasedAttention: CpuBiasedAttention,
     Relu: CpuRelu,
@@ -147,6 +146,9 @@ class _Lowering(Mutator):
                 return CpuEmbedding(node, self._layout(name, matrix_format, node.vocab_size))
             case CacheAttention():
                 return self._attention(node)
+            case PackedAttention():
+                rounds = self.quantization.kv_dtype == "bfloat16"
+                return CpuPackedAttention(node, rounds=rounds)
             case _:
                 pass
 

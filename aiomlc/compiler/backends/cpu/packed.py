@@ -40,20 +40,29 @@ from aiomlc.models.graph.packed import (
     WeighRows,
 )
 
+_PAIRED_ELEMENTS = 16  # What the elements of a head in bfloat16 are a multiple of.
+
 
 class CpuPackedAttention(Module):
-    """Attention without a KV cache."""
+    """Attention without a KV cache.
 
-    def __init__(self, layer: PackedAttention) -> None:
+    Args:
+        layer: What to compute.
+        rounds: Whether to round what is multiplied to bfloat16, as with a KV cache of that type, if
+            the heads have a multiple of 16 elements.
+    """
+
+    def __init__(self, layer: PackedAttention, *, rounds: bool) -> None:
         super().__init__()
         plan = layer.plan
         self.plan = plan
         seen = plan.window and plan.window - 1
-        self.heads: tuple[int, int, int, int] = (
+        self.heads: tuple[int, int, int, int, int] = (
             plan.num_heads,
             plan.num_kv_heads,
             seen,
             int(layer.is_causal),
+            int(rounds and plan.head_dim % _PAIRED_ELEMENTS == 0),
         )
 
     def forward(

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ffi/tensor_arguments.h"
+#include "kernels/attention/attention.h"
 #include "kernels/attention/packed_attention.h"
 #include "kernels/elementwise/elementwise.h"
 
@@ -41,7 +42,8 @@ std::span<const int32_t> LengthsOf(const TensorArguments& args, const TensorView
 PackedAttentionShape ShapeOf(const TensorArguments& args, const TensorView& qkv,
                              const ffi::Shape& heads, double scale, double soft_cap) {
   args.RequireShape(qkv, "qkv", {kAny, kAny});
-  args.Require(heads.size() == 4, "heads must be query heads, key heads, window and causality");
+  args.Require(heads.size() == 5,
+               "heads must be query heads, key heads, window, causality and rounding");
   args.Require(heads[0] > 0 && heads[1] > 0 && heads[0] % heads[1] == 0,
                "query heads must be a multiple of key heads, got ", heads[0], " and ", heads[1]);
   args.Require(heads[2] >= 0, "the window must be >= 0, got ", heads[2]);
@@ -54,6 +56,12 @@ PackedAttentionShape ShapeOf(const TensorArguments& args, const TensorView& qkv,
   shape.window = heads[2];
   shape.is_causal = heads[3] != 0;
   shape.soft_cap = static_cast<float>(soft_cap);
+  if (heads[4] != 0) {
+    args.Require(shape.heads.head_dim % kPageSize == 0,
+                 "attention in bf16 needs heads of a multiple of 16 elements, got ",
+                 shape.heads.head_dim);
+    shape.products = KvType::kBF16;
+  }
   return shape;
 }
 

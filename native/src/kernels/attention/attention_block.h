@@ -366,7 +366,7 @@ class BlockAttention {
     Lanes::Store(state_.largest + first, largest);
     largest = Finite(largest);
     for (int slot = 0; slot < kTilePageSize; ++slot) {
-      p[slot] = Operands::Round(Exp<Lanes>(Lanes::Sub(p[slot], largest)));
+      p[slot] = Operands::Weights(Lanes::Sub(p[slot], largest));
       if constexpr (kScaled) {
         Lanes::Store(scratch_.probs + slot * kStride + first,
                      Lanes::Mul(p[slot], Lanes::Set(value_scales_[slot])));

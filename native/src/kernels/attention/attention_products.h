@@ -14,8 +14,30 @@
 
 #include "kernels/attention/attention_types.h"
 #include "kernels/simd/bf16_pairs.h"
+#include "kernels/simd/simd_math.h"
 
 namespace aiomlc {
+
+/*!
+ * \brief Compute e^x for x <= 0 with an error of 1e-4, a twentieth of what rounding to bf16 adds.
+ *
+ * 0 below -87, and exactly 1 at 0. NaN stays NaN.
+ */
+template <typename Lanes>
+inline typename Lanes::Vector RoughExp(typename Lanes::Vector x) {
+  using Vector = typename Lanes::Vector;
+  const Vector lowest = Lanes::Set(-87.0f);
+  const Vector clamped = Lanes::Max(lowest, x);
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  const Vector shift = Lanes::Set(12582912.0f);
+  const Vector shifted = Lanes::Fma(clamped, Lanes::Set(0x1.715476p+0f), shift);
+  const Vector r = Lanes::Fma(Lanes::Sub(shifted, shift), Lanes::Set(-0x1.62e43p-1f), clamped);
+  Vector p = Lanes::Set(0x1.5249c4p-3f);
+  p = Lanes::Fma(p, r, Lanes::Set(0x1.021d62p-1f));
+  p = Lanes::Fma(p, r, Lanes::Set(0x1.000cd6p+0f));
+  p = Lanes::Fma(p, r, Lanes::Set(1.0f));
+  return Lanes::ZeroIfLess(x, lowest, Lanes::Mul(p, Lanes::PowerOfTwo(shifted)));
+}
 
 /*! \brief One float32 input per operand. \tparam StoredType The element type of the pages. */
 template <typename LanesOfTier, typename StoredType>
@@ -30,7 +52,8 @@ struct FloatOperands {
     return count >= Lanes::kWidth ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
   }
   static Vector Add(Vector a, Vector b, Vector sums) { return Lanes::Fma(a, b, sums); }
-  static Vector Round(Vector probs) { return probs; }
+  /*! \return e^x, the weights of scores. \param x At most 0. */
+  static Vector Weights(Vector x) { return Exp<Lanes>(x); }
 
   // `TileAttention`: rows of queries and of probabilities.
   static void StoreQueries(float* queries, int at, Vector row) { Lanes::Store(queries + at, row); }
@@ -65,7 +88,7 @@ struct PairOperands {
   static Vector Even(Vector a) { return Pairs::Even(a); }
   static Vector Odd(Vector a) { return Pairs::Odd(a); }
   static Floats Add(Vector a, Vector b, Floats sums) { return Pairs::Add(a, b, sums); }
-  static Floats Round(Floats probs) { return Lanes::RoundToBFloat16(probs); }
+  static Floats Weights(Floats x) { return Lanes::RoundToBFloat16(RoughExp<Lanes>(x)); }
 
   static void StoreQueries(float* queries, int at, Floats row) {
     Lanes::StoreBFloat16(Halves(queries) + at, Lanes::RoundToBFloat16(row));

@@ -303,7 +303,7 @@ class TileAttention {
     const float page_largest = Lanes::Largest(scores);
     const float previous = state_.largest[query];
     const float largest = previous > page_largest ? previous : page_largest;
-    const Vector p = Operands::Round(Exp<Lanes>(Lanes::Sub(scores, Lanes::Set(largest))));
+    const Vector p = Operands::Weights(Lanes::Sub(scores, Lanes::Set(largest)));
     if constexpr (kScaled) {
       Lanes::Store(probs, Lanes::Mul(p, Scales(pages_[which], tile_.value_offset)));
     } else {

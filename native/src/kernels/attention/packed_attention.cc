@@ -19,6 +19,7 @@
 #include "kernels/attention/attention_tasks.h"
 #include "kernels/attention/attention_types.h"
 #include "kernels/attention/kv_pages.h"
+#include "kernels/elementwise/elementwise_rows.h"
 #include "kernels/linear/linear_tasks.h"
 #include "platform/aligned_buffer.h"
 
@@ -53,6 +54,7 @@ class PackedSequence {
                          shape_.scale};
     shape.window.size = window;
     shape.soft_cap = shape_.soft_cap;
+    if (shape_.products == KvType::kBF16) shape.stored = KvType::kBF16;
     return shape;
   }
 
@@ -87,28 +89,35 @@ class PackedSequence {
   }
 
   void ResizePages() {
-    const int64_t elements = ShapeOf(heads_.num_query_heads, 0).PageElements();
+    const size_t bytes = ShapeOf(heads_.num_query_heads, 0).PageBytes();
     const int64_t num_pages = (length_ + kPageSize - 1) / kPageSize;
-    pages_.resize(num_pages * elements);
+    pages_.resize(static_cast<size_t>(num_pages) * bytes);
     addresses_.clear();
     for (int64_t page = 0; page < num_pages; ++page) {
-      addresses_.push_back(pages_.data() + page * elements);
+      addresses_.push_back(pages_.data() + page * bytes);
     }
   }
 
   void WritePages(Order order) {
     const int64_t size = heads_.head_dim;
-    const KvPages pages{reinterpret_cast<std::byte*>(pages_.data()),
-                        static_cast<int64_t>(addresses_.size()), heads_.num_kv_heads, size,
-                        KvType::kF32};
+    const KvPages pages{pages_.data(), static_cast<int64_t>(addresses_.size()), heads_.num_kv_heads,
+                        size, shape_.products};
     pool_.Run(static_cast<int>(heads_.num_kv_heads), [&](int head) {
+      std::vector<uint16_t> rounded(static_cast<size_t>(size));
       for (int64_t i = 0; i < length_; ++i) {
         const int64_t slot = order == Order::kForward ? i : length_ - 1 - i;
         const int64_t offset = (begin_ + i) * inputs_.key_stride + head * size;
-        pages.WriteKey(slot, head, reinterpret_cast<const std::byte*>(inputs_.keys + offset));
-        pages.WriteValue(slot, head, reinterpret_cast<const std::byte*>(inputs_.values + offset));
+        pages.WriteKey(slot, head, AsStored(inputs_.keys + offset, rounded));
+        pages.WriteValue(slot, head, AsStored(inputs_.values + offset, rounded));
       }
     });
+  }
+
+  /*! \return A head of a position in the type of the pages. \param rounded May hold it. */
+  const std::byte* AsStored(const float* head, std::vector<uint16_t>& rounded) const {
+    if (shape_.products == KvType::kF32) return reinterpret_cast<const std::byte*>(head);
+    ActiveRowKernels().round_to_bf16(head, FloatType::kF32, heads_.head_dim, rounded.data());
+    return reinterpret_cast<const std::byte*>(rounded.data());
   }
 
   /*! \brief Copy the queries of `count` rows from `first` on, in this order. */
@@ -135,7 +144,8 @@ class PackedSequence {
   int64_t row_size_;  //!< The elements of one row of queries.
   int64_t begin_ = 0;
   int64_t length_ = 0;
-  std::vector<float> queries_, outputs_, pages_;
+  std::vector<float> queries_, outputs_;
+  std::vector<std::byte> pages_;
   std::vector<const void*> addresses_;
 };
 
@@ -155,8 +165,10 @@ class WholeSequences {
         size_(shape.heads.head_dim),
         group_(shape.heads.num_query_heads / shape.heads.num_kv_heads),
         row_size_(shape.heads.num_query_heads * size_),
-        attend_(ActiveTileFunction(KvType::kF32)),
-        write_panel_(ActiveLinearKernels().write_panel) {}
+        plane_(size_ * kTilePageSize),
+        attend_(ActiveTileFunction(shape.products)),
+        write_panel_(ActiveLinearKernels().write_panel),
+        round_(ActiveRowKernels().round_to_bf16) {}
 
   void Attend(ThreadPool& pool, std::span<const WholeSequence> sequences) const {
     const auto kv_heads = shape_.heads.num_kv_heads;
@@ -175,6 +187,7 @@ class WholeSequences {
 
  private:
   static constexpr int64_t kTasksPerThread = 4;
+  static constexpr int64_t kFloatsPerLine = 16;  // Of a cache line.
 
   static int64_t CeilDivide(int64_t value, int64_t divisor) {
     return (value + divisor - 1) / divisor;
@@ -185,13 +198,13 @@ class WholeSequences {
                    int64_t end) const {
     thread_local AlignedBuffer buffer;
     thread_local std::vector<const void*> pages;
-    const int64_t plane = size_ * kTilePageSize;
     const int64_t num_pages = CeilDivide(sequence.length, kTilePageSize);
-    auto* data = reinterpret_cast<float*>(buffer.Reserve(sizeof(float) * num_pages * 2 * plane));
+    const auto page_bytes = static_cast<int64_t>(KvElementBytes(shape_.products)) * 2 * plane_;
+    std::byte* data = buffer.Reserve(static_cast<size_t>(num_pages * page_bytes));
     pages.clear();
     for (int64_t page = 0; page < num_pages; ++page) {
-      WritePage(sequence, kv_head, page, data + page * 2 * plane);
-      pages.push_back(data + page * 2 * plane);
+      WritePage(sequence, kv_head, page, data + page * page_bytes);
+      pages.push_back(data + page * page_bytes);
     }
     AttentionTile tile = {};
     tile.num_rows = 1;
@@ -200,10 +213,10 @@ class WholeSequences {
     tile.head_dim = static_cast<int>(size_);
     tile.first_position = tile.first_visible = tile.last_visible = sequence.length - 1;
     tile.pages = pages.data();
-    tile.value_offset = plane;
+    tile.value_offset = plane_;
     tile.scale = shape_.scale;
     tile.type = FloatType::kF32;
-    tile.stored = KvType::kF32;
+    tile.stored = shape_.products;
     tile.soft_cap = shape_.soft_cap;
     for (int64_t index = begin; index < end; ++index) {
       const int64_t head = kv_head * group_ + index % group_;
@@ -218,25 +231,63 @@ class WholeSequences {
     }
   }
 
-  /*! \brief Write one page of one head: its keys as [head_dim, 16], then its values. */
-  void WritePage(const WholeSequence& sequence, int64_t kv_head, int64_t page, float* data) const {
+  /*! \brief Write one page of one head: its keys, then its values (see `KvPages`). */
+  void WritePage(const WholeSequence& sequence, int64_t kv_head, int64_t page,
+                 std::byte* data) const {
     const int64_t first = page * kTilePageSize;
     const int64_t slots = std::min<int64_t>(kTilePageSize, sequence.length - first);
     const int64_t offset = (sequence.begin + first) * inputs_.key_stride + kv_head * size_;
     const float* keys = inputs_.keys + offset;
     const float* values = inputs_.values + offset;
-    float* const value_plane = data + size_ * kTilePageSize;
+    if (shape_.products == KvType::kBF16) {
+      return WritePairs(keys, values, slots, reinterpret_cast<uint16_t*>(data));
+    }
+    auto* floats = reinterpret_cast<float*>(data);
+    WriteTransposed(keys, inputs_.key_stride, slots, size_, floats);
+    for (int64_t slot = 0; slot < slots; ++slot) {
+      std::copy_n(values + slot * inputs_.key_stride, size_, floats + plane_ + slot * size_);
+    }
+  }
+
+  /*! \brief Write `slots` rows of `count` numbers as [count, 16]. */
+  void WriteTransposed(const float* rows, int64_t stride, int64_t slots, int64_t count,
+                       float* target) const {
     if (slots == kTilePageSize) {
-      write_panel_({keys, FloatType::kF32, inputs_.key_stride, slots, size_, data});
-    } else {
-      for (int64_t slot = 0; slot < slots; ++slot) {
-        for (int64_t c = 0; c < size_; ++c) {
-          data[c * kTilePageSize + slot] = keys[slot * inputs_.key_stride + c];
-        }
-      }
+      return write_panel_({rows, FloatType::kF32, stride, slots, count, target});
     }
     for (int64_t slot = 0; slot < slots; ++slot) {
-      std::copy_n(values + slot * inputs_.key_stride, size_, value_plane + slot * size_);
+      for (int64_t c = 0; c < count; ++c) {
+        std::memcpy(target + c * kTilePageSize + slot, rows + slot * stride + c, sizeof(float));
+      }
+    }
+  }
+
+  /*! \brief Write a page of bf16: a pair of elements of a key is moved as a number of 32 bits. */
+  void WritePairs(const float* keys, const float* values, int64_t slots, uint16_t* page) const {
+    thread_local AlignedBuffer buffer;
+    auto* rounded =
+        reinterpret_cast<uint16_t*>(buffer.Reserve(static_cast<size_t>(plane_) * sizeof(uint16_t)));
+    RoundRows(keys, slots, rounded);
+    WriteTransposed(reinterpret_cast<const float*>(rounded), size_ / 2, slots, size_ / 2,
+                    reinterpret_cast<float*>(page));
+    RoundRows(values, slots, rounded);
+    uint16_t* target = page + plane_;
+    for (int64_t slot = 0; slot < slots; slot += 2) {
+      const uint16_t* even = rounded + slot * size_;
+      const uint16_t* odd = slot + 1 < slots ? even + size_ : even;  // Of the last one: not used.
+      for (int64_t c = 0; c < size_; ++c) {
+        target[slot * size_ + 2 * c] = even[c];
+        target[slot * size_ + 2 * c + 1] = odd[c];
+      }
+    }
+  }
+
+  void RoundRows(const float* rows, int64_t count, uint16_t* rounded) const {
+    for (int64_t row = 0; row < count; ++row) {
+      // The rows of the next page are far apart, which the hardware does not predict.
+      const float* ahead = rows + (row + kTilePageSize) * inputs_.key_stride;
+      for (int64_t c = 0; c < size_; c += kFloatsPerLine) __builtin_prefetch(ahead + c);
+      round_(rows + row * inputs_.key_stride, FloatType::kF32, size_, rounded + row * size_);
     }
   }
 
@@ -246,8 +297,10 @@ class WholeSequences {
   int64_t size_;
   int64_t group_;     //!< Query heads of a key-value head.
   int64_t row_size_;  //!< The elements of a row of output.
+  int64_t plane_;     //!< The elements of the keys of a head in a page.
   TileFunction attend_;
   void (*write_panel_)(const PanelBlock&);  // A panel has as many rows as a page.
+  void (*round_)(const void* x, FloatType type, int64_t size, uint16_t* out);
 };
 static_assert(kPanelRows == kTilePageSize);
 

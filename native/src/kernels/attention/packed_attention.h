@@ -10,6 +10,7 @@
 
 #include "kernels/attention/relative_biases.h"
 #include "kernels/elementwise/elementwise.h"
+#include "platform/kv_type.h"
 #include "platform/thread_pool.h"
 
 namespace aiomlc {
@@ -23,6 +24,11 @@ struct PackedAttentionShape {
   float soft_cap = 0.0f;   //!< Scaled scores become cap * tanh(score / cap); 0: no cap.
   //! Of the query heads, added to the scores; null: none. Only if a row sees its whole sequence.
   const RelativeBiases* biases = nullptr;
+  /*!
+   * \brief kF32; or kBF16, if the elements of a head are a multiple of 16: then queries, keys,
+   * values and probabilities are rounded as with a KV cache of that type (attention_products.h).
+   */
+  KvType products = KvType::kF32;
 };
 
 /*! \brief Queries, keys and values of rows that may be parts of wider ones. */

@@ -28,6 +28,14 @@ struct Problem {
     qkv = RandomFloats(NumRows() * RowSize(), seed);
   }
 
+  /*! \brief The same with inputs that are rounded to bf16. */
+  Problem Rounded() const {
+    Problem rounded = *this;
+    rounded.shape.products = KvType::kBF16;
+    for (float& number : rounded.qkv) number = BFloat16ToFloat(FloatToBFloat16(number));
+    return rounded;
+  }
+
   int64_t NumRows() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
   int64_t RowSize() const { return shape.heads.num_heads() * shape.heads.head_dim; }
   int64_t OutputSize() const { return shape.heads.num_query_heads * shape.heads.head_dim; }
@@ -101,10 +109,12 @@ struct Problem {
 
 constexpr HeadLayout kHeads{3, 3, 20};
 constexpr HeadLayout kGroupedHeads{6, 2, 20};
+constexpr HeadLayout kPairedHeads{6, 2, 32};  // For bf16: elements in multiples of 16.
 constexpr float kScale = 0.25f;
 const std::vector<int32_t> kLengths{1, 16, 5, 70, 33, 8, 9, 15, 17};
 
-void ExpectExact(const Problem& problem, const std::vector<float>& output) {
+void ExpectExact(const Problem& problem, const std::vector<float>& output,
+                 double tolerance = 2e-6) {
   const int64_t size = problem.shape.heads.head_dim;
   int64_t begin = 0;
   for (const int32_t length : problem.lengths) {
@@ -113,7 +123,7 @@ void ExpectExact(const Problem& problem, const std::vector<float>& output) {
         const std::vector<double> expected = problem.Expected(begin, length, row, head);
         for (int64_t c = 0; c < size; ++c) {
           ASSERT_NEAR(output[(begin + row) * problem.OutputSize() + head * size + c], expected[c],
-                      2e-6)
+                      tolerance)
               << length << " " << row;
         }
       }
@@ -166,6 +176,24 @@ TEST_P(PackedAttentionOnTier, BiasesDependOnTheDistanceAndItsSign) {
   }
 }
 
+TEST_P(PackedAttentionOnTier, ProductsOfBF16RoundProbabilities) {
+  constexpr double kTolerance = 0.005;  // 2^-8, of values up to 1.
+  for (const int64_t window : {0, 8}) {
+    for (const bool is_causal : {false, true}) {
+      const Problem problem = Problem({kPairedHeads, kScale, window, is_causal}, kLengths, 7);
+      const Problem rounded = problem.Rounded();
+      const std::vector<float> output = rounded.Attend(pool_);
+      ExpectExact(rounded, output, kTolerance);
+      EXPECT_NE(output,
+                Problem({kPairedHeads, kScale, window, is_causal}, kLengths, 7).Attend(pool_));
+      // Inputs that are not bf16 are rounded to it.
+      Problem unrounded = problem;
+      unrounded.shape.products = KvType::kBF16;
+      EXPECT_EQ(unrounded.Attend(pool_), output);
+    }
+  }
+}
+
 TEST_P(PackedAttentionOnTier, SlopesLowerTheScoresOfDistantRows) {
   Problem problem({kHeads, kScale}, kLengths, 9);
   problem.UseSlopes({0.5f, 0.25f, 0.0625f});
@@ -188,8 +216,10 @@ TEST_P(PackedAttentionOnTier, OtherSequencesDoNotChangeTheBitsWithBiases) {
 }
 
 TEST_P(PackedAttentionOnTier, OtherSequencesDoNotChangeTheBits) {
-  for (const int64_t window : {0, 6}) {
-    const Problem together({kHeads, kScale, window}, {37, 19, 3}, 2);
+  for (const auto& [window, products] :
+       {std::pair{0, KvType::kF32}, {6, KvType::kF32}, {0, KvType::kBF16}, {6, KvType::kBF16}}) {
+    Problem together({kPairedHeads, kScale, window}, {37, 19, 3}, 2);
+    together.shape.products = products;
     Problem alone = together;
     alone.lengths = {19};
     alone.qkv.erase(alone.qkv.begin(), alone.qkv.begin() + 37 * together.RowSize());
@@ -204,20 +234,25 @@ TEST_P(PackedAttentionOnTier, OtherSequencesDoNotChangeTheBits) {
 
 INSTANTIATE_TEST_SUITE_P(Tiers, PackedAttentionOnTier, ::testing::ValuesIn(SupportedTiers()));
 
+void ExpectTheSameBitsOnEveryTier(const Problem& problem) {
+  ThreadPool pool(2);
+  std::vector<std::vector<float>> outputs;
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    outputs.push_back(problem.Attend(pool));
+  }
+
+  for (const std::vector<float>& output : outputs) EXPECT_EQ(output, outputs.front());
+}
+
 TEST(PackedAttention, EveryTierComputesTheSameBits) {
-  const Problem windowed({kGroupedHeads, kScale, 5}, {41, 9}, 3);
+  for (const int64_t window : {0, 5}) {
+    ExpectTheSameBitsOnEveryTier(Problem({kGroupedHeads, kScale, window}, {41, 9}, 3));
+    ExpectTheSameBitsOnEveryTier(Problem({kPairedHeads, kScale, window}, {41, 9, 80}, 3).Rounded());
+  }
   Problem biased({kGroupedHeads, kScale}, {41, 9}, 3);
   biased.UseTable(41);
-  ThreadPool pool(2);
-  for (const Problem* problem : {&windowed, static_cast<const Problem*>(&biased)}) {
-    std::vector<std::vector<float>> outputs;
-    for (const Isa isa : SupportedTiers()) {
-      const TierScope tier(isa);
-      outputs.push_back(problem->Attend(pool));
-    }
-
-    for (const std::vector<float>& output : outputs) EXPECT_EQ(output, outputs.front());
-  }
+  ExpectTheSameBitsOnEveryTier(biased);
 }
 
 }  // namespace
