@@ -252,7 +252,7 @@ void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
   const int num_threads = is_parallel ? pool.num_threads() : 1;
   const bool is_balanced =
       num_row_blocks * whole.tile_end >= kSharedTileBlock * kBalancedTasks * num_threads;
-  const bool shares_tiles = num_row_blocks > 1 && is_balanced;
+  const bool shares_tiles = num_rows > kPanelRows && is_balanced;
   const std::span<const int64_t> bounds =
       TileBounds(whole.tile_end, num_threads, shares_tiles ? kSharedTileBlock : kTileBlock);
   const auto num_tile_blocks = static_cast<int64_t>(bounds.size()) - 1;

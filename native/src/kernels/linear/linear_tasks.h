@@ -54,9 +54,9 @@ void MultiplySegments(MatrixLayout layout, const LinearBlock& block, int64_t fir
 /*!
  * \brief Divide the output into blocks, and run the kernel on each.
  *
- * Blocks begin at a multiple of 4 tiles, or 12 if there are many blocks, and at the first row of a
- * panel. The division does not
- * change the results, because the inputs are never divided.
+ * Blocks begin at a multiple of 4 tiles, or 12 if there are several panels and many blocks, and at
+ * the first row of a panel. The division does not change the results, because the inputs are never
+ * divided.
  * \param whole The block of the whole output: all tiles. Its range of rows is ignored.
  * \param num_rows The number of rows of activations.
  * \param row_bytes The bytes of one row while the kernel runs.

@@ -137,6 +137,17 @@ class BF16Kernel {
 
   template <int kTileCount>
   static void Multiply(const LinearBlock& block, int64_t tile, int64_t row_begin, int64_t row_end) {
+    // Of one chunk, the sums of a panel are stored while they are in the first-level cache.
+    const int64_t rows = GroupsOf(block.num_inputs) > kBF16Chunk ? kBF16Rows : kPanelRows;
+    for (int64_t row = row_begin; row < row_end; row += rows) {
+      const int64_t left = row_end - row;
+      MultiplyRows<kTileCount>(block, tile, row, row + (left < rows ? left : rows));
+    }
+  }
+
+  template <int kTileCount>
+  static void MultiplyRows(const LinearBlock& block, int64_t tile, int64_t row_begin,
+                           int64_t row_end) {
     alignas(64) float sums[kBF16Rows][kTileCount][kTileRows];
     __builtin_memset(sums, 0, static_cast<size_t>(row_end - row_begin) * sizeof(sums[0]));
     AddAll<kTileCount>(block, tile, row_begin, row_end, sums);

@@ -31,7 +31,7 @@ namespace {
 
 // The rows whose sums (48 KiB for three tiles) stay in the caches.
 constexpr int64_t kChannelRows = 16 * kPanelRows;
-// The groups after which the rows change, so that the weights of three tiles stay in the first-level
+// At most so many groups after which the rows change, so that the weights stay in the first-level
 // cache: 8 KiB per tile.
 constexpr int64_t kChannelChunk = 8;
 // The fours of inputs of a group.
@@ -181,10 +181,13 @@ class ChannelKernel {
     SetOffsets<kTiles>(block, tile, sums, row_end - row_begin);
     const int64_t groups = ChannelGroupsOf(block.num_inputs);
     typename Matrix::template Chunks<Lanes, kTiles, kChannelChunk> chunks(block, tile);
-    for (int64_t begin = 0; begin < groups; begin += kChannelChunk) {
+    // Chunks of about the same size: a short one loads and stores the sums for few products.
+    const int64_t num_chunks = (groups + kChannelChunk - 1) / kChannelChunk;
+    const int64_t chunk = (groups + num_chunks - 1) / num_chunks;
+    for (int64_t begin = 0; begin < groups; begin += chunk) {
       const int64_t left = groups - begin;
       ChannelStep step = {};
-      step.groups = static_cast<int>(left < kChannelChunk ? left : kChannelChunk);
+      step.groups = static_cast<int>(left < chunk ? left : chunk);
       chunks.Set(begin, step);
       for (int64_t row = row_begin; row < row_end; row += kPanelRows) {
         const PanelCursor at = PanelOf(row, block.row_end);
