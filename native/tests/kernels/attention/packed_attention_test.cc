@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/attention/attention_products.h"
+#include "kernels/simd/simd_portable.h"
 #include "tests/doubles/kernel_testing.h"
 
 namespace aiomlc {
@@ -180,12 +182,11 @@ TEST_P(PackedAttentionOnTier, ProductsOfBF16RoundProbabilities) {
   constexpr double kTolerance = 0.005;  // 2^-8, of values up to 1.
   for (const int64_t window : {0, 8}) {
     for (const bool is_causal : {false, true}) {
-      const Problem problem = Problem({kPairedHeads, kScale, window, is_causal}, kLengths, 7);
+      const Problem problem({kPairedHeads, kScale, window, is_causal}, kLengths, 7);
       const Problem rounded = problem.Rounded();
       const std::vector<float> output = rounded.Attend(pool_);
       ExpectExact(rounded, output, kTolerance);
-      EXPECT_NE(output,
-                Problem({kPairedHeads, kScale, window, is_causal}, kLengths, 7).Attend(pool_));
+      EXPECT_NE(problem.Attend(pool_), output);
       // Inputs that are not bf16 are rounded to it.
       Problem unrounded = problem;
       unrounded.shape.products = KvType::kBF16;
@@ -243,6 +244,22 @@ void ExpectTheSameBitsOnEveryTier(const Problem& problem) {
   }
 
   for (const std::vector<float>& output : outputs) EXPECT_EQ(output, outputs.front());
+}
+
+TEST(RoughExp, IsNearEnoughForBF16) {
+  using Lanes = PortableLanes;
+  float values[kTilePageSize] = {0.0f, -0.0f, -87.5f, -INFINITY, NAN};
+  Lanes::Store(values, RoughExp<Lanes>(Lanes::Load(values)));
+  EXPECT_EQ(values[0], 1.0f);
+  EXPECT_EQ(values[1], 1.0f);
+  EXPECT_EQ(values[2], 0.0f);
+  EXPECT_EQ(values[3], 0.0f);
+  EXPECT_TRUE(std::isnan(values[4]));
+  for (int i = 0; i < 6000; ++i) {
+    const float x = -0.0144f * static_cast<float>(i);
+    Lanes::Store(values, RoughExp<Lanes>(Lanes::Set(x)));
+    ASSERT_NEAR(values[0] / std::exp(double{x}), 1.0, 1.1e-4) << x;
+  }
 }
 
 TEST(PackedAttention, EveryTierComputesTheSameBits) {
