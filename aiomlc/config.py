@@ -35,7 +35,7 @@ PrefillMode = Literal["hybrid", "chunked"]
 PrefixCacheMode = Literal["radix", "disable"]
 SpeculativeMode = Literal["disable", "prompt_lookup", "small_draft", "eagle", "medusa"]
 VisionQuantization = Literal["q8_0", "q0bf16", "q0f32"]
-KVCacheType = Literal["auto", "float16", "bfloat16", "float32", "int8"]
+KVCacheType = Literal["auto", "float16", "bfloat16", "float32", "int8", "int4"]
 PAGE_SIZE = 16  #: Tokens of a page of the KV cache.
 #: The model that echoes its prompt. MLC LLM uses the same name for the library of its mock engine.
 ECHO = "mock://echo"

@@ -27,7 +27,7 @@ from aiomlc.runtime.loading.open_decoder import open_native
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_CACHE_DTYPES: tuple[KVCacheType, ...] = ("float32", "float16", "bfloat16", "int8")
+_CACHE_DTYPES: tuple[KVCacheType, ...] = ("float32", "float16", "bfloat16", "int8", "int4")
 
 
 def logits_with(

@@ -9,7 +9,9 @@ from typing import Final
 
 from aiomlc.compiler.quantization import FloatType
 
-_ELEMENT_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+_ELEMENT_BITS: Final = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "int4": 4}
+#: The dtypes by which TVM's cache knows elements that it has no dtype for; a byte has two of int4.
+_STORAGE_DTYPES: Final = {"bfloat16": "uint16", "int4": "uint8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class KVCache:
     """The dtypes in which keys and values are computed and stored."""
 
     compute_dtype: FloatType  #: Also of queries and attention outputs.
-    dtype: str  #: Of a stored element: `compute_dtype`, "bfloat16" or "int8".
+    dtype: str  #: Of a stored element: `compute_dtype`, "bfloat16", "int8" or "int4".
     scale_bytes: int = 0  #: Bytes of the scale that is stored with each head and position.
 
     @property
@@ -27,8 +29,8 @@ class KVCache:
 
     @property
     def storage_dtype(self) -> str:
-        """The dtype by which TVM's cache knows a stored element."""
-        return "uint16" if self.dtype == "bfloat16" else self.dtype
+        """The dtype by which TVM's cache knows a stored element, or two of int4."""
+        return _STORAGE_DTYPES.get(self.dtype, self.dtype)
 
     @property
     def compute_bytes(self) -> int:
@@ -36,9 +38,9 @@ class KVCache:
         return 4 if self.compute_dtype == "float32" else 2
 
     def row_size(self, head_dim: int) -> int:
-        """Return the elements of one head at one position, including the bytes of a scale."""
-        return head_dim + self.scale_bytes
+        """Return the numbers of `storage_dtype` of one head at one position, with its scale."""
+        return self.row_bytes(head_dim) * 8 // max(8, _ELEMENT_BITS[self.dtype])
 
     def row_bytes(self, head_dim: int) -> int:
         """Return the bytes of one head at one position."""
-        return self.row_size(head_dim) * _ELEMENT_BYTES[self.dtype]
+        return head_dim * _ELEMENT_BITS[self.dtype] // 8 + self.scale_bytes

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiomlc.cache import WEIGHTS, cache_home, list_entries
+from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import quantization_named
 from aiomlc.config import KVCacheType
 from benchmarks.suite.machine import MachineLimits
@@ -60,7 +61,7 @@ def read_costs(model: Path, quantization: str, kv_cache_dtype: KVCacheType = "au
     kv_rows = 2 * config["num_hidden_layers"] * config["num_key_value_heads"]
     kind = quantization_named(quantization)
     dtype = kind.kv_dtype if kv_cache_dtype == "auto" else kv_cache_dtype
-    row_bytes = head_dim + 4 if dtype == "int8" else head_dim * (4 if dtype == "float32" else 2)
+    row_bytes = KVCache(kind.compute_dtype, dtype, 4 * dtype.startswith("int")).row_bytes(head_dim)
     blocks = (
         math.prod(param["shape"]) * (1 - inactive if _EXPERTS in param["name"] else 1)
         for param in index["params"]

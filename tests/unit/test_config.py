@@ -122,11 +122,11 @@ def test_num_threads_is_limited(value: int) -> None:
         EngineConfig(num_threads=value)
 
 
-@pytest.mark.parametrize("value", ["int4", "fp8", "", None, 8])
+@pytest.mark.parametrize("value", ["int2", "fp8", "", None, 8])
 def test_unknown_kv_cache_dtype_is_rejected(value: Any) -> None:  # noqa: ANN401
     with pytest.raises(
         BadRequestError,
-        match="must be one of 'auto', 'float16', 'bfloat16', 'float32', 'int8', got",
+        match="must be one of 'auto', 'float16', 'bfloat16', 'float32', 'int8', 'int4', got",
     ) as caught:
         EngineConfig(kv_cache_dtype=value)
 

@@ -49,7 +49,7 @@ Quantization = Annotated[
 KVCacheDtype = Annotated[
     str,
     typer.Option(
-        help="The KV cache's dtype: auto, float16, bfloat16, float32 or int8.",
+        help="The KV cache's dtype: auto, float16, bfloat16, float32, int8 or int4.",
         rich_help_panel=_PANEL,
     ),
 ]

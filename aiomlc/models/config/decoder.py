@@ -100,8 +100,8 @@ class ConfigRules:
     full_attention_interval: int = 0
 
 
-#: Bytes of the scale of a head in an int8 cache, whose elements are bytes.
-_SCALE_BYTES = 4
+#: The elements that take as many bytes as the scale of a head: none, of int8, and of int4.
+_SCALE_ELEMENTS = (0, 4, 8)
 
 
 class CacheShape(NamedTuple):
@@ -252,10 +252,10 @@ class DecoderConfig:
         """The shape of the KV cache."""
         layers = [n.mixer for n in self.layers if isinstance(n.mixer, AttentionConfig)]
         # The heads of the largest layer, and as many as hold those of every other one.
-        size = max(layers, key=lambda n: n.num_kv_heads * (n.head_dim + _SCALE_BYTES)).head_dim
+        size = max(layers, key=lambda n: n.num_kv_heads * (n.head_dim + 4)).head_dim
 
         def heads(count: int, head_dim: int) -> int:
-            rows = ((head_dim + more, size + more) for more in (0, _SCALE_BYTES))
+            rows = ((head_dim + more, size + more) for more in _SCALE_ELEMENTS)
             return max(-(-count * own // row) for own, row in rows)
 
         kv_heads = max(heads(n.num_kv_heads, n.head_dim) for n in layers)

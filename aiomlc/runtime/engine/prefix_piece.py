@@ -29,7 +29,8 @@ _MAX_TOKENS: Final = 1 << 31
 _TOKEN_BYTES: Final = 4
 _DIGEST_BYTES: Final = 32
 _SCALE_BYTES: Final = 4
-_ELEMENT_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+#: Of a stored element, or of two of int4.
+_ELEMENT_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int4": 1}
 #: The unsigned integers of numbers, and the bits of their exponents.
 _EXPONENTS: Final = {
     "float32": ("<u4", 0x7F800000),
@@ -49,7 +50,7 @@ class KVFormat:
     kv_dtype: str  #: The dtype of a stored element, such as "float16".
     num_layers: int
     num_key_value_heads: int
-    row_size: int  #: Elements of one head at one position, including the bytes of an int8 scale.
+    row_size: int  #: Of one head at one position: elements (int4: pairs) and bytes of a scale.
     quantization: str
     weights: str  #: The key of the packed weights, a digest of their sources.
     library: str  #: The key of the compiled library, a digest of the model's configuration.
@@ -171,7 +172,7 @@ def _is_finite(kv_format: KVFormat, rows: memoryview) -> bool:
     import numpy as np  # Imported late.
 
     data = np.frombuffer(rows, np.uint8)
-    if kv_format.kv_dtype == "int8":  # After the integers of a row comes their scale.
+    if kv_format.kv_dtype in ("int8", "int4"):  # After the integers of a row comes their scale.
         scales = data.reshape(-1, kv_format.row_size)[:, -_SCALE_BYTES:]
         data = np.ascontiguousarray(scales).reshape(-1)
     # As integers, which is faster: a number is finite unless all bits of its exponent are set.

@@ -34,7 +34,7 @@ class ModelShape:
     num_layers: int
     num_query_heads: int
     num_kv_heads: int
-    kv_row_size: int  #: Elements of one head at one position, including the bytes of an int8 scale.
+    kv_row_size: int  #: Of one head at one position: elements (int4: pairs) and bytes of a scale.
     kv_dtype: str  #: The dtype by which TVM knows a stored element.
     #: Floats of the state of each recurrent layer; empty if there is none.
     recurrent_sizes: tuple[int, ...] = ()

@@ -75,10 +75,11 @@ class TensorArguments {
     return Bytes(tensor, name);
   }
 
-  /*! \return The type of a key or value tensor: float32, float16, or int8 with scales. */
+  /*! \return The type of a key or value tensor, by the dtype as which TVM's cache knows it. */
   KvType TypeOfKv(const TensorView& tensor, const char* name) const {
     if (HasType(tensor, kDLInt, 8)) return KvType::kI8;
-    if (HasType(tensor, kDLUInt, 16)) return KvType::kBF16;  // As TVM's cache names it.
+    if (HasType(tensor, kDLUInt, 8)) return KvType::kI4;
+    if (HasType(tensor, kDLUInt, 16)) return KvType::kBF16;
     return KvTypeOf(Type(tensor, name));
   }
 

@@ -22,6 +22,8 @@ from tests.model.tiny_models import DISTINCT, FORKED_ANYWHERE, TINY_CONFIGS
 Directory = Callable[[str], Path]
 Logits = NDArray[np.float32]
 
+#: Tiny models whose heads an int4 cache supports, with windows, sinks, soft caps, recurrent layers.
+ROTATED = ("qwen3", "mistral_window", "gemma2", "gpt_oss", "qwen3_5_text", "qwen3_next")
 #: Tiny models whose heads a bfloat16 cache supports, and which have windows, sinks or soft caps.
 PAIRED = ("qwen3", "gemma2", "gemma3_text", "gpt_oss", "llama")
 
@@ -52,6 +54,8 @@ def _last_logits(model: NativeModel, chunk_sizes: Sequence[int]) -> Logits:
         *((architecture, "q4f16_1", "bfloat16", 4e-2) for architecture in PAIRED),
         *((architecture, "q0f32", "int8", 2e-2) for architecture in DISTINCT),
         *((architecture, "q4f16_1", "int8", 4e-2) for architecture in TINY_CONFIGS),
+        *((architecture, "q0f32", "int4", 0.2) for architecture in ROTATED),
+        *((architecture, "q4f16_1", "int4", 0.2) for architecture in ROTATED),
     ],
 )
 @pytest.mark.sampled(12)
@@ -78,6 +82,9 @@ def test_logits_are_close_to_those_of_the_default_cache(
         *product([name for name in DISTINCT if name in FORKED_ANYWHERE], ("q0f32",), ("int8",)),
         *product(
             [name for name in PAIRED if name in FORKED_ANYWHERE], ("q0bf16", "w4a8"), ("bfloat16",)
+        ),
+        *product(
+            [name for name in ROTATED if name in FORKED_ANYWHERE], ("q0f32", "q4f16_1"), ("int4",)
         ),
     ],
 )
@@ -116,6 +123,7 @@ def test_bytes_per_token_depend_on_the_cache_dtype(
     assert bytes_per_token("float16") == rows * 2 * config["head_dim"]
     assert bytes_per_token("bfloat16") == bytes_per_token("float16")
     assert bytes_per_token("int8") == rows * (config["head_dim"] + 4)
+    assert bytes_per_token("int4") == rows * (config["head_dim"] // 2 + 4)
     assert bytes_per_token("auto") == bytes_per_token(
         "float32" if quantization == "q0f32" else "float16"
     )
@@ -129,6 +137,18 @@ def test_kv_cache_dtype_of_an_encoder_is_rejected(model_cache: Path, tmp_path: P
         MLCEngine(encoder, engine_config=EngineConfig(kv_cache_dtype="int8")),
     ):
         pass
+
+    assert caught.value.param == "kv_cache_dtype"
+
+
+@pytest.mark.parametrize("architecture", ["llama", "phi3", "gemma4_text"])
+def test_an_int4_cache_of_heads_that_cannot_be_rotated_is_rejected(
+    tiny_directory: Directory, architecture: str
+) -> None:
+    config = EngineConfig(kv_cache_dtype="int4")
+
+    with pytest.raises(BadRequestError, match=r"heads of a multiple of 32.*use 'int8'") as caught:
+        plan_memory(tiny_directory(architecture), engine_config=config)
 
     assert caught.value.param == "kv_cache_dtype"
 
@@ -149,7 +169,10 @@ def _requests() -> list[dict[str, Any]]:
     return once + once
 
 
-@pytest.mark.parametrize("architecture", ["llama", "mistral_window"])
+@pytest.mark.parametrize(
+    ("architecture", "kv_cache_dtype"),
+    [("llama", "int8"), ("mistral_window", "int8"), ("mistral_window", "int4"), ("qwen3", "int4")],
+)
 @pytest.mark.parametrize(
     "options",
     [
@@ -159,15 +182,19 @@ def _requests() -> list[dict[str, Any]]:
         {"speculative_mode": "prompt_lookup", "spec_draft_length": 9},
     ],
 )
-async def test_int8_cache_output_does_not_depend_on_batching_or_scheduling(
-    model_cache: Path, tiny_directory: Directory, architecture: str, options: dict[str, Any]
+async def test_output_of_a_cache_of_integers_does_not_depend_on_batching_or_scheduling(
+    model_cache: Path,
+    tiny_directory: Directory,
+    architecture: str,
+    kv_cache_dtype: KVCacheType,
+    options: dict[str, Any],
 ) -> None:
     requests = _requests()
     batched: list[str | None] = [None] * len(requests)
 
     def open_engine(**fields: Any) -> AsyncMLCEngine:  # noqa: ANN401
         config = EngineConfig(
-            quantization="q4f16_1", kv_cache_dtype="int8", num_threads=2, **fields
+            quantization="q4f16_1", kv_cache_dtype=kv_cache_dtype, num_threads=2, **fields
         )
         return AsyncMLCEngine(tiny_directory(architecture), engine_config=config)
 

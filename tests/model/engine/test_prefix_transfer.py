@@ -46,11 +46,17 @@ CONFIG = EngineConfig(
 )
 
 
-# The caches are in float32, float16 and int8.
-@pytest.mark.parametrize("architecture", TRANSFERRED)
+# The caches are in float32, float16, int8 and int4.
 @pytest.mark.parametrize(
-    ("quantization", "kv_cache_dtype"),
-    [("q0f32", "auto"), ("q4f16_1", "auto"), ("q4f16_1", "int8")],
+    ("architecture", "quantization", "kv_cache_dtype"),
+    [
+        *(
+            (architecture, *formats)
+            for architecture in TRANSFERRED
+            for formats in (("q0f32", "auto"), ("q4f16_1", "auto"), ("q4f16_1", "int8"))
+        ),
+        *((architecture, "q4f16_1", "int4") for architecture in ("qwen3", "gpt_oss")),
+    ],
 )
 @pytest.mark.sampled(12)
 def test_imported_tokens_are_bit_identical_to_computed_ones(
@@ -184,19 +190,19 @@ async def test_a_piece_that_does_not_fit_is_refused_by_name(tiny_directory: Dire
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("kv_dtype", ["float32", "float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("kv_dtype", ["float32", "float16", "bfloat16", "int8", "int4"])
 async def test_rows_that_are_not_finite_are_refused(
     tiny_directory: Directory, kv_dtype: KVCacheType
 ) -> None:
     config = EngineConfig(quantization="q0f32", num_threads=2, kv_cache_dtype=kv_dtype)
     width = 2 if kv_dtype in ("float16", "bfloat16") else 4
     random = Random(1)
-    async with tiny(tiny_directory, config) as engine:
+    async with AsyncMLCEngine(tiny_directory("qwen3"), engine_config=config) as engine:
         (piece,) = await pieces_of(engine, TOKENS)
         await engine.reset()
         head = 16 + int.from_bytes(piece[12:16], "little") + 4 * len(TOKENS)
         layout = json.loads(piece[16 : head - 4 * len(TOKENS)])
-        stride = layout["row_size"] if kv_dtype == "int8" else width
+        stride = layout["row_size"] if kv_dtype in ("int8", "int4") else width
         num_rows = (len(piece) - head - 32) // stride
         for value in (float("nan"), float("inf"), -float("inf")):
             data = struct.pack("<e" if kv_dtype == "float16" else "<f", value)[-width:]

@@ -15,6 +15,7 @@ __all__ = (
     "Tokens",
     "attend_alone",
     "chunks_of",
+    "four_bits",
     "kernel",
     "native",
     "oracle",
@@ -23,6 +24,7 @@ __all__ = (
     "same_bits",
 )
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,13 +38,17 @@ load_native()
 
 QUERY_HEADS = 4
 KV_HEADS = 2
-HEAD_DIM = 16
+HEAD_DIM = 32
 HEADS = QUERY_HEADS + 2 * KV_HEADS
 LAYERS = 2
 SCALE = HEAD_DIM**-0.5
 # No softcapping, the RoPE table that all layers share, and no whole pieces.
 PLAIN = (0.0, 0, 0, 0)
 INVERSE_FREQUENCIES = (100.0 ** (-np.arange(HEAD_DIM // 2) / (HEAD_DIM // 2))).astype(np.float32)
+#: The numbers of a row, and their dtype, in caches of integers with scales.
+ROWS = {"int8": (HEAD_DIM + 4, "int8"), "int4": (HEAD_DIM // 2 + 4, "uint8")}
+#: The matrix of ones and minus ones by which rows of an int4 cache are rotated.
+HADAMARD = functools.reduce(np.kron, [np.array([[1.0, 1.0], [1.0, -1.0]])] * 5)
 VOCABULARY = np.random.default_rng(0).normal(size=(500, HEADS, HEAD_DIM))
 
 Tokens = list[int]
@@ -62,18 +68,20 @@ def kernel(name: str) -> tvm_ffi.Function:
 class Cache:
     """TVM's cache with the CPU kernels. VOCABULARY has the query, key and value of each token.
 
-    The dtype "int8" is an 8-bit cache with float16 queries, "int8 float32" with float32 queries.
+    The dtype "int8" is an 8-bit cache with float16 queries, "int8 float32" with float32 queries;
+    "int4" likewise.
     """
 
     def __init__(
         self, dtype: str = "float16", pages: int = 256, window: tuple[int, int] | None = None
     ) -> None:
         self._window = window
-        self._is_8_bit = dtype.startswith("int8")
-        row = HEAD_DIM + 4 if self._is_8_bit else HEAD_DIM
+        kind = dtype.split()[0]
+        self._attention = f"kv_{kind}_attention" if kind in ROWS else None
+        row, stored_dtype = ROWS.get(kind, (HEAD_DIM, dtype))
         unsupported = kernel("attention_unsupported")
         self._vocabulary = VOCABULARY.astype(compute_dtype(dtype))
-        self._stored = (row, "int8" if self._is_8_bit else dtype)
+        self._stored = (row, stored_dtype)
         self._kv = native("vm.builtin.paged_attention_kv_cache_create")(
             tvm_ffi.Shape((16, 16 * pages, 1024, 16, 0, 1024)),
             tvm_ffi.Shape((0, LAYERS)),
@@ -137,8 +145,8 @@ class Cache:
     def _attend(self, layer: int, rows: tvm_ffi.Tensor, output: tvm_ffi.Tensor) -> None:
         # Layer 0 has no window: the windows of layers are independent.
         window = (0, 0) if self._window is None or layer == 0 else self._window
-        if self._is_8_bit:
-            kernel("kv_int8_attention")(self._kv, layer, SCALE, *window, *PLAIN, rows, output)
+        if self._attention is not None:
+            kernel(self._attention)(self._kv, layer, SCALE, *window, *PLAIN, rows, output)
         elif self._window is None or layer == 0:
             name = "vm.builtin.attention_kv_cache_attention_with_fused_qkv"
             native(name)(self._kv, layer, SCALE, rows, output)
@@ -158,7 +166,8 @@ class Cache:
 
 def compute_dtype(dtype: str) -> str:
     """Return the dtype of queries and outputs for a cache of `dtype`."""
-    return {"int8": "float16", "int8 float32": "float32"}.get(dtype, dtype)
+    kind, _, compute = dtype.partition(" ")
+    return (compute or "float16") if kind in ROWS else dtype
 
 
 def rotated(rows: Array) -> Array:
@@ -177,11 +186,22 @@ def rotated(rows: Array) -> Array:
 def as_stored(rows: Array, dtype: str) -> Array:
     """Return keys or values rounded as a cache of `dtype` stores them, in float64."""
     floats = rows.astype(compute_dtype(dtype)).astype(np.float64)
-    if not dtype.startswith("int8"):
-        return floats
+    match dtype.split()[0]:
+        case "int8":
+            step = np.abs(floats).max(-1, keepdims=True) / 127
+            return np.asarray(np.rint(floats / step) * step)
+        case "int4":
+            levels, scale = four_bits(floats)
+            return np.asarray((2 * levels - 15) * scale @ HADAMARD / HEAD_DIM)
+        case _:
+            return floats
 
-    step = np.abs(floats).max(-1, keepdims=True) / 127
-    return np.asarray(np.rint(floats / step) * step)
+
+def four_bits(floats: Array) -> tuple[Array, Array]:
+    """Return the levels and the scales, in float64, of rows that are rotated."""
+    rotated_rows = floats.astype(np.float64) @ HADAMARD
+    scale = np.abs(rotated_rows).max(-1, keepdims=True) / 15
+    return np.rint((rotated_rows / scale + 15) / 2), scale
 
 
 def oracle(tokens: Sequence[int], dtype: str, window: tuple[int, int] | None = None) -> Array:

@@ -15,6 +15,7 @@ from tests.model.kernels.paged_cache import (
     SCALE,
     VOCABULARY,
     Cache,
+    four_bits,
     kernel,
     native,
     random_tokens,
@@ -89,9 +90,35 @@ def test_an_8_bit_cache_stores_the_nearest_values() -> None:
         assert (np.abs(stored[-1, ..., :HEAD_DIM]).max(-1) == 127).all()
 
 
+def test_a_4_bit_cache_stores_the_nearest_levels_of_rotated_rows() -> None:
+    tokens = random_tokens(37, seed=7)
+    cache = Cache("int4 float32")
+    cache.add(0)
+    cache.step({0: tokens})
+
+    keys, values = cache.keys_and_values(0, 37)
+
+    rows = VOCABULARY.astype(np.float32)[tokens]
+    exact = (
+        (keys, rotated(rows[:, QUERY_HEADS : QUERY_HEADS + KV_HEADS]), 1),
+        (values, rows[:, QUERY_HEADS + KV_HEADS :], HEAD_DIM),
+    )
+    for stored, floats, divisor in exact:
+        pairs = stored[-1, ..., : HEAD_DIM // 2]
+        levels = np.stack([pairs & 15, pairs >> 4], -1).reshape(floats.shape)
+        scales = np.ascontiguousarray(stored[-1, ..., HEAD_DIM // 2 :]).view(np.float32)
+        expected_levels, expected_scales = four_bits(floats)
+        np.testing.assert_allclose(scales, expected_scales / divisor, rtol=1e-5)
+        assert np.mean(levels == expected_levels) > 0.999
+        assert np.abs(levels - expected_levels).max() <= 1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
 @pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
-def test_an_8_bit_cache_keeps_zeros_and_propagates_non_finite_values(value: float) -> None:
-    cache = Cache("int8")
+def test_a_cache_of_integers_keeps_zeros_and_propagates_non_finite_values(
+    value: float, dtype: str
+) -> None:
+    cache = Cache(dtype)
     cache.add(0)
     cache._vocabulary[:] = value
 
@@ -113,11 +140,20 @@ def test_tvms_own_attention_rejects_an_8_bit_cache() -> None:
         )
 
 
-def test_heads_too_small_for_an_8_bit_cache_are_rejected() -> None:
-    rows = tvm_ffi.from_dlpack(np.zeros((1, HEADS, 2), np.float16))
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "problem"),
+    [
+        ("int8", 2, "is too small for a KV cache of int8, got 2"),
+        ("int4", 48, "must be a multiple of 32 for a KV cache of int4, got 48"),
+    ],
+)
+def test_heads_that_a_cache_of_integers_cannot_store_are_rejected(
+    dtype: str, head_dim: int, problem: str
+) -> None:
+    rows = tvm_ffi.from_dlpack(np.zeros((1, HEADS, head_dim), np.float16))
 
-    with pytest.raises(ValueError, match="is too small for an int8 KV cache, got 2"):
-        kernel("kv_int8_attention")(Cache("int8")._kv, 0, SCALE, 0, 0, *PLAIN, rows, rows)
+    with pytest.raises(ValueError, match=problem):
+        kernel(f"kv_{dtype}_attention")(Cache(dtype)._kv, 0, SCALE, 0, 0, *PLAIN, rows, rows)
 
 
 def test_compacting_copies_slots() -> None:

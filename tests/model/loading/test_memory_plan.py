@@ -110,6 +110,7 @@ def test_kv_cache_has_the_planned_pages(
         ("qwen3", "q4f16_1", "auto"),
         ("qwen3", "q0f32", "auto"),
         ("qwen3", "q4f16_1", "int8"),
+        ("qwen3", "q4f16_1", "int4"),
         ("qwen3", "q0f32", "float16"),
         ("gemma4_text", "q4f16_1", "int8"),  # Its layers have unequal heads.
         ("gemma4_small", "q4f16_1", "auto"),  # Some layers also share their keys.

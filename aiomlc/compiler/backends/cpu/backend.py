@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from aiomlc.compiler.interface import GraphCompiler
 
 _SCALE_BYTES: Final = 4  # A float32.
+#: Of which the elements of heads must be a multiple: vectors, or blocks that are rotated.
+_MULTIPLES: Final = {"bfloat16": PAGE_SIZE, "int4": 32}
 
 
-def _has_pairs(config: DecoderConfig) -> bool:
-    """Return whether the kernels can multiply pairs of all heads' elements."""
-    return all(layer.head_dim % PAGE_SIZE == 0 for layer in config.attention)
+def _supports_heads(config: DecoderConfig, dtype: str) -> bool:
+    """Return whether the kernels can store the keys and values of all heads as `dtype`."""
+    multiple = _MULTIPLES.get(dtype, 1)
+    return all(layer.head_dim % multiple == 0 for layer in config.attention)
 
 
 @final
@@ -41,22 +44,24 @@ class CpuBackend:
         """Drafts of every model are verified."""
 
     def check(self, config: AnyConfig, quantization: Quantization, dtype: KVCacheType) -> None:
-        """Accept every model that can be opened, but not all of them with a bfloat16 KV cache.
+        """Accept every model that can be opened, but not all of them with every KV cache.
 
         Raises:
-            BadRequestError: If the cache is bfloat16, and heads have no multiple of 16 elements.
+            BadRequestError: If the heads have a number of elements that the cache cannot store.
         """
-        if dtype == "bfloat16" and isinstance(config, DecoderConfig) and not _has_pairs(config):
+        if isinstance(config, DecoderConfig) and not _supports_heads(config, dtype):
+            sizes = sorted({layer.head_dim for layer in config.attention})
             raise BadRequestError(
-                f"kv_cache_dtype='bfloat16' needs heads of a multiple of {PAGE_SIZE} elements, "
-                f"and this model's have {config.cache_shape.head_dim}: use 'float16' or 'auto'",
+                f"kv_cache_dtype={dtype!r} needs heads of a multiple of {_MULTIPLES[dtype]} "
+                f"elements, and this model's have {' and '.join(map(str, sizes))}: use "
+                f"{'int8' if dtype == 'int4' else 'float16'!r} or 'auto'",
                 param="kv_cache_dtype",
             )
 
     def kv_cache(
         self, config: DecoderConfig, quantization: Quantization, dtype: KVCacheType
     ) -> KVCache:
-        """Return the storage of keys and values; int8 has a float32 scale per head and position.
+        """Return the storage of keys and values; integers have a scale per head and position.
 
         Heads whose elements cannot be multiplied in pairs are float16 instead of bfloat16.
         """
@@ -66,12 +71,12 @@ class CpuBackend:
                 return KVCache(dtype, dtype)
             case "bfloat16":
                 return KVCache(compute, dtype)
-            case "auto" if quantization.kv_dtype == "bfloat16" and not _has_pairs(config):
+            case "auto" if not _supports_heads(config, quantization.kv_dtype):
                 return KVCache(compute, compute)
             case "auto":
                 return KVCache(compute, quantization.kv_dtype)
-            case "int8":
-                return KVCache(compute, "int8", _SCALE_BYTES)
+            case "int8" | "int4":
+                return KVCache(compute, dtype, _SCALE_BYTES)
 
     def token_bytes(
         self,

@@ -41,6 +41,12 @@ class TvmKernels:
             allowed = " or ".join(_QUANTIZATIONS)
             raise self._unsupported(f"quantization must be {allowed}, got {name}", "quantization")
 
+        if dtype == "int4":
+            raise self._unsupported(
+                "kv_cache_dtype must be auto, float16, bfloat16, float32 or int8, got int4",
+                "kv_cache_dtype",
+            )
+
         for reason in _reasons(config):
             raise self._unsupported(f"{reason} are not supported", "model")
 
@@ -58,7 +64,7 @@ class TvmKernels:
                 return KVCache(dtype, dtype)
             case "bfloat16":
                 return KVCache("float32", dtype)
-            case "int8":
+            case "int8" | "int4":  # int4 is refused by `check`.
                 return KVCache("float32", dtype, _SCALE_BYTES)
             case "auto":
                 return KVCache(quantization.compute_dtype, quantization.compute_dtype)

@@ -54,9 +54,11 @@ using ffi::TensorView;
 
 constexpr int64_t kAny = TensorArguments::kAny;
 
-/*! \return The elements of a head of `size` stored elements, without those that hold the scale. */
+/*! \return The elements of a head, whose row has `size` elements of TVM's tensors. */
 int64_t HeadDim(KvType type, int64_t size) {
-  return size - static_cast<int64_t>(KvScaleBytes(type) / KvElementBytes(type));
+  const KvFormat format = FormatOf(type);
+  const int64_t bytes = size * static_cast<int64_t>(format.unit_bytes);
+  return (bytes - static_cast<int64_t>(format.scale_bytes)) * 8 / format.bits;
 }
 
 /*!
@@ -99,8 +101,8 @@ FloatType QueryType(const TensorArguments& args, KvType type) {
   if (type == KvType::kF32) return FloatType::kF32;
   if (type == KvType::kF16) return FloatType::kF16;
   const std::optional<FloatType> outer = QuantizedLayer::Current().type();
-  args.Require(outer.has_value(), "a KV cache of ", type == KvType::kI8 ? "int8" : "bf16",
-               " must be called through the attention of its type");
+  args.Require(outer.has_value(), "a KV cache of ", FormatOf(type).bits,
+               " bits must be called through the attention of its type");
   return *outer;
 }
 
@@ -120,7 +122,7 @@ void TakeImportedRows(const TensorArguments& args, const ImportedRows& rows, con
   args.RequireShape(k, "k", {rows.num_tokens, kAny, kAny});
   args.RequireShape(v, "v", {rows.num_tokens, k.size(1), k.size(2)});
   args.Require(
-      static_cast<size_t>(k.size(1) * k.size(2)) * KvElementBytes(type) == rows.token_bytes,
+      static_cast<size_t>(k.size(1) * k.size(2)) * FormatOf(type).unit_bytes == rows.token_bytes,
       "an imported token must have ", rows.token_bytes, " bytes per layer");
   const size_t size = static_cast<size_t>(rows.num_tokens) * rows.token_bytes;
   std::copy_n(rows.keys, size, static_cast<std::byte*>(args.Kv(k, "k", type)));
@@ -172,7 +174,7 @@ void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorV
   call.q = args.Kv(q, "q", type);
   call.k = args.Kv(k, "k", type);
   call.v = args.Kv(v, "v", type);
-  if (type == KvType::kI8 || type == KvType::kBF16) {
+  if (IsConverted(type)) {
     QuantizedLayer::Current().Split(ThreadPool::Current(), call);
   } else {
     SplitRotary(ThreadPool::Current(), call);
@@ -211,7 +213,7 @@ AttentionCall CallOf(const TensorArguments& args, const TensorView& q, const Ten
                " key-value heads, got ", heads.num_query_heads);
   call.shape = {heads.num_query_heads, heads.num_kv_heads, heads.head_dim, QueryType(args, type),
                 static_cast<float>(scale)};
-  if (type == KvType::kI8 || type == KvType::kBF16) {
+  if (IsConverted(type)) {
     call.shape.stored = type;
     call.queries = QuantizedLayer::Current().queries();
   } else {

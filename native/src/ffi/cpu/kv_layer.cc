@@ -143,9 +143,10 @@ void CallLayer(ffi::PackedArgs args, ffi::Any* result) {
 struct StoredType {
   KvType type;
   DLDataType dtype;
+  const char* name;
 
   int64_t RowSize(int64_t head_dim) const {
-    return static_cast<int64_t>(KvRowBytes(type, head_dim) / KvElementBytes(type));
+    return static_cast<int64_t>(KvRowBytes(type, head_dim) / FormatOf(type).unit_bytes);
   }
 };
 
@@ -159,10 +160,11 @@ ffi::Tensor ViewAs(const TensorArguments& args, StoredType stored, const ffi::Te
   args.RequireShape(tensor, name, {kAny, kAny, kAny});
   args.Floats(tensor, name, type);
   const int64_t head_dim = tensor.size(2);
-  args.Require(stored.type != KvType::kBF16 || head_dim % kPageSize == 0, "head_dim of ", name,
-               " must be a multiple of 16 for a bf16 KV cache, got ", head_dim);
+  const int multiple = FormatOf(stored.type).head_multiple;
+  args.Require(head_dim % multiple == 0, "head_dim of ", name, " must be a multiple of ", multiple,
+               " for a KV cache of ", stored.name, ", got ", head_dim);
   args.Require(KvRowBytes(stored.type, head_dim) <= head_dim * FloatBytes(type), "head_dim of ",
-               name, " is too small for an int8 KV cache, got ", head_dim);
+               name, " is too small for a KV cache of ", stored.name, ", got ", head_dim);
   if (cache.head_dim == 0) {
     return View(tensor, tensor.size(1), stored.RowSize(head_dim), stored.dtype);
   }
@@ -178,28 +180,35 @@ void CallStored(const char* name, StoredType stored, ffi::PackedArgs args, ffi::
   const auto qkv = layer.qkv().cast<ffi::Tensor>();
   const auto output = layer.output().cast<ffi::Tensor>();
   const FloatType type = layer.checked().Type(qkv, "qkv");
-  const QuantizedLayer::Scope scope(QuantizedLayer::Current(), type, stored.type);
+  QuantizedLayer& quantized = QuantizedLayer::Current();
+  const QuantizedLayer::Scope scope(quantized, type, stored.type);
   const HeadLayout& cache = layer.cache();
   const auto view = [&](const ffi::Tensor& tensor, const char* of, int64_t heads) {
     return ViewAs(layer.checked(), stored, tensor, of, type, cache, heads);
   };
   layer.Attend(view(qkv, "qkv", cache.num_heads()), view(output, "output", cache.num_query_heads),
                result);
+  quantized.Finish(ThreadPool::Current(), layer.checked().Floats(output, "output", type));
 }
 
 void CallBFloat16(ffi::PackedArgs args, ffi::Any* result) {
-  CallStored("aiomlc.cpu.kv_bfloat16_attention", {KvType::kBF16, {kDLUInt, 16, 1}}, args, result);
+  CallStored("aiomlc.cpu.kv_bfloat16_attention", {KvType::kBF16, {kDLUInt, 16, 1}, "bfloat16"}, args, result);
 }
 
 void CallInt8(ffi::PackedArgs args, ffi::Any* result) {
-  CallStored("aiomlc.cpu.kv_int8_attention", {KvType::kI8, {kDLInt, 8, 1}}, args, result);
+  CallStored("aiomlc.cpu.kv_int8_attention", {KvType::kI8, {kDLInt, 8, 1}, "int8"}, args, result);
+}
+
+void CallInt4(ffi::PackedArgs args, ffi::Any* result) {
+  CallStored("aiomlc.cpu.kv_int4_attention", {KvType::kI4, {kDLUInt, 8, 1}, "int4"}, args, result);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def_packed("aiomlc.cpu.kv_layer_attention", CallLayer)
       .def_packed("aiomlc.cpu.kv_bfloat16_attention", CallBFloat16)
-      .def_packed("aiomlc.cpu.kv_int8_attention", CallInt8);
+      .def_packed("aiomlc.cpu.kv_int8_attention", CallInt8)
+      .def_packed("aiomlc.cpu.kv_int4_attention", CallInt4);
 }
 
 }  // namespace

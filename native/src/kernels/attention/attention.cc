@@ -20,8 +20,8 @@ TileFunction ActiveTileFunction([[maybe_unused]] KvType stored) {
   switch (ActiveIsa()) {
     case Isa::kAmx:
     case Isa::kAvx512:
-      if (stored == KvType::kBF16 && HasAvx512BF16() && kAttendBF16TileAvx512 != nullptr) {
-        return kAttendBF16TileAvx512;
+      if (FormatOf(stored).inputs == 2 && HasAvx512BF16() && kAttendPairsTileAvx512 != nullptr) {
+        return kAttendPairsTileAvx512;
       }
       return AttendTileAvx512;
     case Isa::kAvxVnni:
@@ -118,7 +118,8 @@ class TilePlan {
     tile.last_visible = rows.first_position + last_row - 1;
     tile.first_visible = rows.see_each_other ? tile.last_visible : tile.first_position;
     tile.pages = rows.pages;
-    const auto plane = static_cast<int64_t>(shape_.PlaneBytes() / KvElementBytes(shape_.kv_type()));
+    const auto plane =
+        static_cast<int64_t>(shape_.PlaneBytes() / FormatOf(shape_.kv_type()).unit_bytes);
     tile.key_offset = kv_head * plane;
     tile.value_offset = (shape_.num_kv_heads + kv_head) * plane;
     tile.scale = shape_.scale;

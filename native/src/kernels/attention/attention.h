@@ -35,7 +35,7 @@ struct AttentionShape {
   FloatType type = FloatType::kF16;  //!< Of queries and output, and of pages unless `stored`.
   float scale = 1.0f;                //!< Applied to q . k in float32.
   AttentionWindow window = {};
-  std::optional<KvType> stored = std::nullopt;  //!< Of the pages: kBF16 or kI8, or none.
+  std::optional<KvType> stored = std::nullopt;  //!< Of the pages, if not `type`.
   float soft_cap = 0.0f;  //!< Scaled scores become cap * tanh(score / cap); 0: no cap.
   /*!
    * \brief [num_query_heads], or null: the score of each head that only enlarges the denominator

@@ -5,11 +5,11 @@
 namespace aiomlc {
 
 #if defined(AIOMLC_AVX512BF16)
-void (*const kAttendBF16TileAvx512)(const AttentionTile&, const TileWork&,
-                                    const AttentionScratch&) = AttendBF16Tile<Avx512Pairs>;
+void (*const kAttendPairsTileAvx512)(const AttentionTile&, const TileWork&,
+                                     const AttentionScratch&) = AttendPairsTile<Avx512Pairs>;
 #else
-void (*const kAttendBF16TileAvx512)(const AttentionTile&, const TileWork&,
-                                    const AttentionScratch&) = nullptr;
+void (*const kAttendPairsTileAvx512)(const AttentionTile&, const TileWork&,
+                                     const AttentionScratch&) = nullptr;
 #endif
 
 }  // namespace aiomlc

@@ -139,7 +139,7 @@ class BlockAttention {
   // Sums of at most kVectors vectors of queries by kDepth positions or elements are in registers.
   static constexpr int kVectors = Lanes::kAccumulators >= 8 ? 4 : 1;
   static constexpr int kDepth = 4;
-  static constexpr bool kScaled = sizeof(Stored) == 1;
+  static constexpr bool kScaled = Operands::kScaled;
   static_assert(kLanes == kTilePageSize);
 
   const Stored* Page(int64_t page) const { return static_cast<const Stored*>(tile_.pages[page]); }
@@ -183,14 +183,14 @@ class BlockAttention {
   /*! \brief Convert the keys and values of a page to operands, and prefetch the next page. */
   void LoadPage(const Stored* page, const Stored* next) {
     if constexpr (kScaled) {
-      key_scales_ = ScalesAfter(page + tile_.key_offset, tile_.head_dim);
-      value_scales_ = ScalesAfter(page + tile_.value_offset, tile_.head_dim);
+      key_scales_ = ScalesAfter<Operands>(page + tile_.key_offset, tile_.head_dim);
+      value_scales_ = ScalesAfter<Operands>(page + tile_.value_offset, tile_.head_dim);
     }
     page_ = page;
     if constexpr (Operands::kInputs == 1) {
       WidenPage(page, next);
     } else {
-      const int64_t size = static_cast<int64_t>(tile_.head_dim) * kTilePageSize;
+      const int64_t size = Operands::Offset(static_cast<int64_t>(tile_.head_dim) * kTilePageSize);
       for (int64_t at = 0; at < size; at += 64 / sizeof(Stored)) {
         __builtin_prefetch(next + tile_.key_offset + at);
         __builtin_prefetch(next + tile_.value_offset + at);
@@ -220,7 +220,8 @@ class BlockAttention {
     if constexpr (Operands::kInputs == 1) {
       return Lanes::Set(scratch_.keys[c * kTilePageSize + slot]);
     } else {
-      return Operands::Set(page_ + tile_.key_offset + c * kTilePageSize + 2 * slot);
+      return Operands::Set(page_ + tile_.key_offset +
+                           Operands::Offset(c * kTilePageSize + 2 * slot));
     }
   }
 
@@ -229,8 +230,9 @@ class BlockAttention {
     if constexpr (Operands::kInputs == 1) {
       return Lanes::Set(scratch_.values[slot * width_ + c]);
     } else {
-      return Operands::Set(page_ + tile_.value_offset +
-                           static_cast<int64_t>(slot) * tile_.head_dim + 2 * c);
+      return Operands::Set(
+          page_ + tile_.value_offset +
+          Operands::Offset(static_cast<int64_t>(slot) * tile_.head_dim + 2 * c));
     }
   }
 
@@ -366,15 +368,9 @@ class BlockAttention {
     Lanes::Store(state_.largest + first, largest);
     largest = Finite(largest);
     for (int slot = 0; slot < kTilePageSize; ++slot) {
-      p[slot] = Operands::Weights(Lanes::Sub(p[slot], largest));
-      if constexpr (kScaled) {
-        Lanes::Store(scratch_.probs + slot * kStride + first,
-                     Lanes::Mul(p[slot], Lanes::Set(value_scales_[slot])));
-      }
+      p[slot] = Operands::Probabilities(Lanes::Sub(p[slot], largest));
     }
-    if constexpr (!kScaled) {
-      Operands::template StoreColumns<kTilePageSize>(scratch_.probs, 0, first, p);
-    }
+    StoreWeights(p, first);
     // In the order in which `Lanes::Sum` adds its lanes.
     for (int step = kTilePageSize / 2; step > 0; step /= 2) {
       for (int i = 0; i < step; ++i) p[i] = Lanes::Add(p[i], p[i + step]);
@@ -387,6 +383,21 @@ class BlockAttention {
     for (int c = 0; c < width_; ++c) {
       float* sums = state_.sums + c * kStride + first;
       Lanes::Store(sums, Lanes::Mul(Lanes::Load(sums), correction));
+    }
+  }
+
+  /*! \brief Store the factors of the values of a page, given its probabilities. */
+  void StoreWeights(const Vector (&p)[kTilePageSize], int first) {
+    if constexpr (kScaled) {
+      for (int slot = 0; slot < kTilePageSize; slot += Operands::kInputs) {
+        Vector weights[Operands::kInputs];
+        for (int i = 0; i < Operands::kInputs; ++i) {
+          weights[i] = Operands::Weights(p[slot + i], Lanes::Set(value_scales_[slot + i]));
+        }
+        Operands::template StoreColumns<Operands::kInputs>(scratch_.probs, slot, first, weights);
+      }
+    } else {
+      Operands::template StoreColumns<kTilePageSize>(scratch_.probs, 0, first, p);
     }
   }
 
@@ -471,7 +482,7 @@ class BlockAttention {
   const PageVisits<kWindowed> visits_;
   SoftmaxState state_{};
   const Stored* page_ = nullptr;       // The current page.
-  const float* key_scales_ = nullptr;  // Of the current page; int8 only.
+  const float* key_scales_ = nullptr;  // Of the current page, if the type has scales.
   const float* value_scales_ = nullptr;
 };
 

@@ -2,10 +2,12 @@
  * \file kernels/attention/attention_products.h
  * \brief The operands of attention's products: float32 numbers, or pairs of bf16.
  *
- * Float32 operands are converted from the pages' float32, float16 or int8. With bf16 pages, queries
- * and probabilities are rounded to bf16, too; two inputs are multiplied at a time, of adjacent
- * elements of keys, or of adjacent slots of values. Scores, sums and the softmax are float32. The
- * probabilities are added as they were rounded, so that their sum is 1.
+ * Float32 operands are converted from the pages' float32, float16 or int8. With pages of bf16 or of
+ * 4 bits, queries and probabilities are rounded to bf16, too; two inputs are multiplied at a time, of
+ * adjacent elements of keys, or of adjacent slots of values. Scores, sums and the softmax are
+ * float32. With bf16 pages, the probabilities are added as they were rounded, so that their sum is
+ * 1. If the type has scales, that of a key multiplies its score, that of a value its probability,
+ * which is rounded after that.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_ATTENTION_PRODUCTS_H_
 #define AIOMLC_KERNELS_ATTENTION_ATTENTION_PRODUCTS_H_
@@ -39,6 +41,13 @@ inline typename Lanes::Vector RoughExp(typename Lanes::Vector x) {
   return Lanes::ZeroIfLess(x, lowest, Lanes::Mul(p, Lanes::PowerOfTwo(shifted)));
 }
 
+/*! \return The scales of the 16 keys or values that start at `plane`. */
+template <typename Operands>
+const float* ScalesAfter(const typename Operands::Stored* plane, int head_dim) {
+  const int64_t size = static_cast<int64_t>(head_dim) * kTilePageSize;
+  return reinterpret_cast<const float*>(plane + Operands::Offset(size));
+}
+
 /*! \brief One float32 input per operand. \tparam StoredType The element type of the pages. */
 template <typename LanesOfTier, typename StoredType>
 struct FloatOperands {
@@ -46,14 +55,19 @@ struct FloatOperands {
   using Stored = StoredType;
   using Vector = typename Lanes::Vector;
   static constexpr int kInputs = 1;
+  static constexpr bool kScaled = sizeof(Stored) == 1;
 
+  /*! \return The offset in a page of an element. */
+  static int64_t Offset(int64_t element) { return element; }
   static Vector Load(const Stored* source) { return Lanes::Load(source); }
   static Vector LoadFirst(const Stored* source, int count) {
     return count >= Lanes::kWidth ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
   }
   static Vector Add(Vector a, Vector b, Vector sums) { return Lanes::Fma(a, b, sums); }
-  /*! \return e^x, the weights of scores. \param x At most 0. */
-  static Vector Weights(Vector x) { return Exp<Lanes>(x); }
+  /*! \return e^x, the probabilities before they are divided by their sum. \param x At most 0. */
+  static Vector Probabilities(Vector x) { return Exp<Lanes>(x); }
+  /*! \return Probabilities times the scales of values. */
+  static Vector Weights(Vector probs, Vector scales) { return Lanes::Mul(probs, scales); }
 
   // `TileAttention`: rows of queries and of probabilities.
   static void StoreQueries(float* queries, int at, Vector row) { Lanes::Store(queries + at, row); }
@@ -81,14 +95,16 @@ struct PairOperands {
   using Vector = typename Pairs::Pairs;
   using Floats = typename Lanes::Vector;
   static constexpr int kInputs = 2;
+  static constexpr bool kScaled = false;
 
+  static int64_t Offset(int64_t element) { return element; }
   static Vector Load(const uint16_t* source) { return Pairs::Load(source); }
   static Vector LoadFirst(const uint16_t* source, int /*count*/) { return Pairs::Load(source); }
   static Vector Set(const uint16_t* pair) { return Pairs::Set(pair); }
   static Vector Even(Vector a) { return Pairs::Even(a); }
   static Vector Odd(Vector a) { return Pairs::Odd(a); }
   static Floats Add(Vector a, Vector b, Floats sums) { return Pairs::Add(a, b, sums); }
-  static Floats Weights(Floats x) { return Lanes::RoundToBFloat16(RoughExp<Lanes>(x)); }
+  static Floats Probabilities(Floats x) { return Lanes::RoundToBFloat16(RoughExp<Lanes>(x)); }
 
   static void StoreQueries(float* queries, int at, Floats row) {
     Lanes::StoreBFloat16(Halves(queries) + at, Lanes::RoundToBFloat16(row));
@@ -112,6 +128,28 @@ struct PairOperands {
   static uint16_t* Halves(float* numbers) { return reinterpret_cast<uint16_t*>(numbers); }
   static const uint16_t* Halves(const float* numbers) {
     return reinterpret_cast<const uint16_t*>(numbers);
+  }
+};
+
+/*! \brief Two bf16 inputs per operand, of pages that have two inputs of 4 bits per byte. */
+template <typename Pairs>
+struct HalfByteOperands : PairOperands<Pairs> {
+  using Lanes = typename Pairs::Lanes;
+  using Stored = uint8_t;
+  using Vector = typename Pairs::Pairs;
+  using Floats = typename Lanes::Vector;
+  static constexpr bool kScaled = true;
+
+  static int64_t Offset(int64_t element) { return element / 2; }
+  static Vector Load(const uint8_t* source) { return Pairs::LoadLevels(source); }
+  static Vector LoadFirst(const uint8_t* source, int /*count*/) { return Load(source); }
+  static Vector Set(const uint8_t* pair) { return Pairs::SetLevels(*pair); }
+  static Floats Probabilities(Floats x) { return RoughExp<Lanes>(x); }
+
+  /*! \return Weights, which are zero where a slot is hidden, whose scale may be NaN. */
+  static Floats Weights(Floats probs, Floats scales) {
+    return Lanes::RoundToBFloat16(
+        Lanes::ZeroIfLess(probs, Lanes::Set(__FLT_MIN__), Lanes::Mul(probs, scales)));
   }
 };
 

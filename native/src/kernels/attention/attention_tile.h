@@ -27,8 +27,7 @@ namespace aiomlc {
  * the result depends neither on the batch nor on how a prompt is divided into chunks. Slots after a
  * row's position never enter its sum, because they may contain NaN. The scores of two pages are
  * computed together, because one page has too few independent sums to hide the latency of the
- * multiplications. In int8 pages, the scale of a key multiplies its score, and the scale of a value
- * multiplies its probability.
+ * multiplications.
  */
 template <typename Operands, typename Element, bool kWindowed>
 class TileAttention {
@@ -136,7 +135,7 @@ class TileAttention {
   // A tile has fewer queries than a vector has lanes: see `AttendStored`.
   static constexpr int kPageProbs = Lanes::kWidth * kTilePageSize;
   static constexpr int kRegisters = Lanes::kAccumulators >= 8 ? 16 : 4;
-  static constexpr bool kScaled = sizeof(Stored) == 1;
+  static constexpr bool kScaled = Operands::kScaled;
 
   int num_queries() const { return tile_.num_rows * tile_.num_heads; }
 
@@ -156,7 +155,7 @@ class TileAttention {
 
   /*! \return The scales of the keys, or values, at `offset` of a page. */
   Vector Scales(const Stored* page, int64_t offset) const {
-    return Lanes::Load(ScalesAfter(page + offset, tile_.head_dim));
+    return Lanes::Load(ScalesAfter<Operands>(page + offset, tile_.head_dim));
   }
 
   /*! \return The first row that sees a slot of `page`. */
@@ -240,7 +239,7 @@ class TileAttention {
       typename Operands::Vector key[kPages];
 #pragma GCC unroll 2
       for (int page = 0; page < kPages; ++page) {
-        const int64_t offset = tile_.key_offset + c * kTilePageSize;
+        const int64_t offset = tile_.key_offset + Operands::Offset(c * kTilePageSize);
         key[page] = Operands::Load(pages_[page] + offset);
         __builtin_prefetch(ahead_[page] + offset);
       }
@@ -303,9 +302,9 @@ class TileAttention {
     const float page_largest = Lanes::Largest(scores);
     const float previous = state_.largest[query];
     const float largest = previous > page_largest ? previous : page_largest;
-    const Vector p = Operands::Weights(Lanes::Sub(scores, Lanes::Set(largest)));
+    const Vector p = Operands::Probabilities(Lanes::Sub(scores, Lanes::Set(largest)));
     if constexpr (kScaled) {
-      Lanes::Store(probs, Lanes::Mul(p, Scales(pages_[which], tile_.value_offset)));
+      Operands::StoreProbs(probs, Operands::Weights(p, Scales(pages_[which], tile_.value_offset)));
     } else {
       Operands::StoreProbs(probs, p);
     }
@@ -395,11 +394,12 @@ class TileAttention {
   [[gnu::always_inline]] void AddSlots(int first, int c, int slot, int which,
                                        Vector (&sum)[kQueries][kColumns], Mask mask) {
     const int64_t offset =
-        tile_.value_offset + static_cast<int64_t>(slot) * tile_.head_dim + c * Operands::kInputs;
+        tile_.value_offset + Operands::Offset(static_cast<int64_t>(slot) * tile_.head_dim +
+                                              c * Operands::kInputs);
     typename Operands::Vector value[kColumns];
 #pragma GCC unroll 4
     for (int j = 0; j < kColumns; ++j) {
-      const int64_t column = offset + j * Lanes::kWidth * Operands::kInputs;
+      const int64_t column = offset + Operands::Offset(j * Lanes::kWidth * Operands::kInputs);
       value[j] = mask(kWhole ? Operands::Load(pages_[which] + column)
                              : Operands::LoadFirst(pages_[which] + column, tile_.head_dim - c));
       __builtin_prefetch(ahead_[which] + column);
@@ -437,11 +437,9 @@ void AttendStored(const AttentionTile& tile, const TileWork& work,
   }
 }
 
-/*! \brief Compute a part of a tile of bf16 pages. */
-template <typename Pairs>
-void AttendBF16Tile(const AttentionTile& tile, const TileWork& work,
-                    const AttentionScratch& scratch) {
-  using Operands = PairOperands<Pairs>;
+/*! \brief Compute a part of a tile whose operands are pairs. */
+template <typename Operands>
+void AttendPairs(const AttentionTile& tile, const TileWork& work, const AttentionScratch& scratch) {
   const FlushDenormals flush;
   const bool is_windowed = tile.window > 0;
   if (tile.type == FloatType::kF16) {
@@ -451,6 +449,14 @@ void AttendBF16Tile(const AttentionTile& tile, const TileWork& work,
     (is_windowed ? AttendStored<Operands, float, true>
                  : AttendStored<Operands, float, false>)(tile, work, scratch);
   }
+}
+
+/*! \brief Compute a part of a tile of bf16 pages, or of pages of 4 bits. */
+template <typename Pairs>
+void AttendPairsTile(const AttentionTile& tile, const TileWork& work,
+                     const AttentionScratch& scratch) {
+  (tile.stored == KvType::kI4 ? AttendPairs<HalfByteOperands<Pairs>>
+                              : AttendPairs<PairOperands<Pairs>>)(tile, work, scratch);
 }
 
 template <typename Lanes, typename Element, bool kWindowed>
@@ -475,8 +481,8 @@ void AttendType(const AttentionTile& tile, const TileWork& work, const Attention
 /*! \brief Compute a part of a tile; instantiated once per instruction-set tier. */
 template <typename Lanes>
 void AttendTile(const AttentionTile& tile, const TileWork& work, const AttentionScratch& scratch) {
-  if (tile.stored == KvType::kBF16) {
-    AttendBF16Tile<WidenedPairs<Lanes>>(tile, work, scratch);
+  if (tile.stored == KvType::kBF16 || tile.stored == KvType::kI4) {
+    AttendPairsTile<WidenedPairs<Lanes>>(tile, work, scratch);
   } else if (tile.window > 0) {
     AttendType<Lanes, true>(tile, work, scratch);
   } else {

@@ -48,8 +48,8 @@ struct AttentionScratch {
  * \brief Rows at consecutive positions of one sequence, and query heads that share a key-value
  * head.
  *
- * Offsets and strides count elements. In int8 pages, the scales follow the 16 keys, or the 16
- * values, of a head.
+ * Strides count elements, offsets the units of `KvFormat`. The scales of a type that has some follow
+ * the 16 keys, or the 16 values, of a head.
  */
 struct AttentionTile {
   const void* queries;  // of the first row and head
@@ -78,16 +78,6 @@ struct AttentionTile {
   const float* biases;
 };
 
-namespace {  // Internal linkage, because files of several instruction-set tiers include this.
-
-/*! \return The scales of the 16 keys or values that start at `plane`. */
-template <typename Stored>
-const float* ScalesAfter(const Stored* plane, int head_dim) {
-  return reinterpret_cast<const float*>(plane + static_cast<int64_t>(head_dim) * kTilePageSize);
-}
-
-}  // namespace
-
 /*! \brief The part of a tile that one call computes. */
 struct TileWork {
   enum class Part {
@@ -112,9 +102,9 @@ void AttendTileAvx2(const AttentionTile& tile, const TileWork& work,
                     const AttentionScratch& scratch);
 void AttendTileAvx512(const AttentionTile& tile, const TileWork& work,
                       const AttentionScratch& scratch);
-/*! \brief `AttendTileAvx512` for pages of bf16, with AVX512-BF16. Null if not compiled. */
-extern void (*const kAttendBF16TileAvx512)(const AttentionTile& tile, const TileWork& work,
-                                           const AttentionScratch& scratch);
+/*! \brief `AttendTileAvx512` for pages of pairs, with AVX512-BF16. Null if not compiled. */
+extern void (*const kAttendPairsTileAvx512)(const AttentionTile& tile, const TileWork& work,
+                                            const AttentionScratch& scratch);
 
 }  // namespace aiomlc
 

@@ -37,31 +37,19 @@ void CopyStrided(size_t size, const std::byte* source, size_t source_stride, std
   }
 }
 
-/*! \return The adjacent elements of a key that are stored together; those of bf16 are paired. */
-int64_t KeyPartElements(KvType type) { return type == KvType::kBF16 ? 2 : 1; }
+/*! \return The adjacent elements of a key that are stored together. */
+int64_t KeyPartElements(KvType type) { return FormatOf(type).inputs; }
 
 /*! \return The slots whose values are stored together, element by element. */
-int64_t ValuePartSlots(KvType type) { return type == KvType::kBF16 ? 2 : 1; }
+int64_t ValuePartSlots(KvType type) { return FormatOf(type).inputs; }
 
 size_t KeyPartBytes(const KvPages& pages) {
-  return KeyPartElements(pages.type) * KvElementBytes(pages.type);
+  return KvElementsBytes(pages.type, KeyPartElements(pages.type));
 }
 
 /*! \return The first part of a key; consecutive parts are kPageSize parts apart. */
 std::byte* Key(const KvPages& pages, int64_t slot_id, int64_t head) {
   return pages.Plane(slot_id, false, head) + slot_id % kPageSize * KeyPartBytes(pages);
-}
-
-/*! \return The first element of a value; consecutive ones are `ValueStride` bytes apart. */
-std::byte* Value(const KvPages& pages, int64_t slot_id, int64_t head) {
-  const int64_t slots = ValuePartSlots(pages.type);
-  const int64_t slot = slot_id % kPageSize;
-  return pages.Plane(slot_id, true, head) + slot / slots * slots * pages.ElementsBytes() +
-         slot % slots * KvElementBytes(pages.type);
-}
-
-size_t ValueStride(const KvPages& pages) {
-  return ValuePartSlots(pages.type) * KvElementBytes(pages.type);
 }
 
 /*! \brief Copy a key from memory with `source_stride` bytes between parts. */
@@ -71,27 +59,56 @@ void CopyKey(const KvPages& pages, const std::byte* source, size_t source_stride
               pages.head_dim / KeyPartElements(pages.type));
 }
 
-/*! \brief Copy a value from memory with `source_stride` bytes between elements. */
-void CopyValue(const KvPages& pages, const std::byte* source, size_t source_stride,
-               std::byte* target, size_t target_stride) {
-  const size_t bytes = KvElementBytes(pages.type);
-  if (source_stride == bytes && target_stride == bytes) {
-    std::memmove(target, source, pages.ElementsBytes());
+/*! \brief A value: element i is the element `first + i * stride` from `data` on. */
+template <typename Byte>
+struct ValueElements {
+  Byte* data;
+  int64_t first = 0;
+  int64_t stride = 1;
+};
+
+ValueElements<std::byte> Value(const KvPages& pages, int64_t slot_id, int64_t head) {
+  const int64_t slots = ValuePartSlots(pages.type);
+  const int64_t slot = slot_id % kPageSize;
+  return {pages.Plane(slot_id, true, head) + slot / slots * slots * pages.ElementsBytes(),
+          slot % slots, slots};
+}
+
+/*! \brief Copy elements of 4 bits; the other bits of their bytes stay. */
+void CopyHalfBytes(ValueElements<const std::byte> source, ValueElements<std::byte> target,
+                   int64_t count) {
+  int64_t from = source.first, to = target.first;
+  for (int64_t i = 0; i < count; ++i, from += source.stride, to += target.stride) {
+    const std::byte element = source.data[from / 2] >> (from % 2 * 4) & std::byte{15};
+    const int shift = static_cast<int>(to % 2 * 4);
+    std::byte& changed = target.data[to / 2];
+    changed = (changed & std::byte{0xf0} >> shift) | element << shift;
+  }
+}
+
+void CopyValue(const KvPages& pages, ValueElements<const std::byte> source,
+               ValueElements<std::byte> target) {
+  const int bits = FormatOf(pages.type).bits;
+  if (bits < 8) return CopyHalfBytes(source, target, pages.head_dim);
+  const size_t bytes = bits / 8;
+  const std::byte* from = source.data + source.first * bytes;
+  std::byte* to = target.data + target.first * bytes;
+  if (source.stride == 1 && target.stride == 1) {
+    std::memmove(to, from, pages.ElementsBytes());
   } else {
-    CopyStrided(bytes, source, source_stride, target, target_stride, pages.head_dim);
+    CopyStrided(bytes, from, source.stride * bytes, to, target.stride * bytes, pages.head_dim);
   }
 }
 
 std::byte* Scale(const KvPages& pages, int64_t slot_id, bool is_value, int64_t head) {
   return pages.Plane(slot_id, is_value, head) + kPageSize * pages.ElementsBytes() +
-         slot_id % kPageSize * KvScaleBytes(pages.type);
+         slot_id % kPageSize * FormatOf(pages.type).scale_bytes;
 }
 
 /*! \brief Copy the scales of adjacent slots, if the type has any. */
 void CopyScales(const KvPages& pages, const std::byte* source, std::byte* target,
                 int64_t num_slots) {
-  if (pages.type != KvType::kI8) return;
-  std::memmove(target, source, static_cast<size_t>(num_slots) * KvScaleBytes(pages.type));
+  std::memmove(target, source, static_cast<size_t>(num_slots) * FormatOf(pages.type).scale_bytes);
 }
 
 }  // namespace
@@ -114,7 +131,7 @@ void KvPages::WriteKey(int64_t slot_id, int64_t head, const std::byte* row) cons
 }
 
 void KvPages::WriteValue(int64_t slot_id, int64_t head, const std::byte* row) const {
-  CopyValue(*this, row, KvElementBytes(type), Value(*this, slot_id, head), ValueStride(*this));
+  CopyValue(*this, {row}, Value(*this, slot_id, head));
   CopyScales(*this, row + ElementsBytes(), Scale(*this, slot_id, true, head), 1);
 }
 
@@ -125,7 +142,8 @@ void KvPages::ReadKey(int64_t slot_id, int64_t head, std::byte* row) const {
 }
 
 void KvPages::ReadValue(int64_t slot_id, int64_t head, std::byte* row) const {
-  CopyValue(*this, Value(*this, slot_id, head), ValueStride(*this), row, KvElementBytes(type));
+  const auto [data, first, stride] = Value(*this, slot_id, head);
+  CopyValue(*this, {data, first, stride}, {row});
   CopyScales(*this, Scale(*this, slot_id, true, head), row + ElementsBytes(), 1);
 }
 
@@ -187,13 +205,13 @@ void CopyWholePage(const KvPages& pages, int64_t source_page, int64_t target_pag
 
 void CopySlots(const KvPages& pages, const int32_t* source_ids, const int32_t* target_ids,
                int64_t count) {
-  const size_t key_stride = kPageSize * KeyPartBytes(pages), value_stride = ValueStride(pages);
+  const size_t key_stride = kPageSize * KeyPartBytes(pages);
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
       CopyKey(pages, Key(pages, source_ids[i], head), key_stride, Key(pages, target_ids[i], head),
               key_stride);
-      CopyValue(pages, Value(pages, source_ids[i], head), value_stride,
-                Value(pages, target_ids[i], head), value_stride);
+      const auto [data, first, stride] = Value(pages, source_ids[i], head);
+      CopyValue(pages, {data, first, stride}, Value(pages, target_ids[i], head));
       for (const bool is_value : {false, true}) {
         CopyScales(pages, Scale(pages, source_ids[i], is_value, head),
                    Scale(pages, target_ids[i], is_value, head), 1);

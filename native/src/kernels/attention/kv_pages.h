@@ -17,10 +17,10 @@ namespace aiomlc {
  *
  * A page consists of planes: the keys of each head, then the values of each head. The keys of a
  * head are stored transposed, as [head_dim, 16], because attention multiplies one element of 16
- * keys at a time; its values are stored as [16, head_dim]. With KvType::kBF16, attention multiplies
- * pairs: keys are [head_dim / 2, 16, 2], values [8, head_dim, 2], and head_dim is a multiple of 16.
- * With KvType::kI8, the 16 scales follow in the same plane. A slot id is page * 16 + slot. Ids and
- * lengths are not validated.
+ * keys at a time; its values are stored as [16, head_dim]. With KvType::kBF16 and kI4, attention
+ * multiplies pairs: keys are [head_dim / 2, 16, 2], and values [8, head_dim, 2]. A pair of kI4 is a
+ * byte, whose low bits are the first element. If the type has scales, the 16 scales follow in the
+ * same plane. A slot id is page * 16 + slot. Ids and lengths are not validated.
  */
 struct KvPages {
   std::byte* data = nullptr;
@@ -35,7 +35,7 @@ struct KvPages {
   size_t RowBytes() const { return KvRowBytes(type, head_dim); }
 
   /*! \return The bytes of one head of one position, without its scale. */
-  size_t ElementsBytes() const { return static_cast<size_t>(head_dim) * KvElementBytes(type); }
+  size_t ElementsBytes() const { return KvElementsBytes(type, head_dim); }
 
   /*! \return The bytes from one page to the next. */
   size_t PageBytes() const;

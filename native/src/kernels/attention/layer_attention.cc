@@ -206,10 +206,10 @@ void LayerAttention::CopyHistory(const std::byte* source, int64_t num_slots,
   const AttentionShape& shape = call_.shape;
   const int64_t heads = shape.num_kv_heads;
   const size_t plane_bytes = shape.PlaneBytes();
-  const size_t value_bytes = shape.head_dim * KvElementBytes(shape.kv_type());
+  const size_t value_bytes = KvElementsBytes(shape.kv_type(), shape.head_dim);
   const size_t scales = kPageSize * value_bytes;
-  // Values of bf16 are stored in pairs.
-  const int64_t num_values = shape.kv_type() == KvType::kBF16 ? (num_slots + 1) / 2 * 2 : num_slots;
+  const int64_t together = FormatOf(shape.kv_type()).inputs;
+  const int64_t num_values = (num_slots + together - 1) / together * together;
   std::memcpy(target, source, heads * plane_bytes);
   for (int64_t plane = heads; plane < 2 * heads; ++plane) {
     const std::byte* from = source + plane * plane_bytes;

@@ -4,6 +4,7 @@
  */
 #include "kernels/attention/quantized_layer.h"
 
+#include "kernels/elementwise/quantized_rows.h"
 #include "platform/aligned_buffer.h"
 
 namespace aiomlc {
@@ -31,10 +32,33 @@ void QuantizedLayer::Split(ThreadPool& pool, RotaryCall call) {
   call.v = buffers_->values.Reserve(heads.num_kv_heads * head_bytes);
   queries_ = call.q;
   SplitRotary(pool, call);
-  const int64_t count = call.rows * heads.num_kv_heads;
-  const auto store = stored_ == KvType::kBF16 ? RoundRowsToBFloat16 : QuantizeRows;
-  store(pool, call.k, call.type, count, heads.head_dim, keys);
-  store(pool, call.v, call.type, count, heads.head_dim, values);
+  heads_ = heads;
+  num_rows_ = call.rows;
+  const int64_t size = heads.head_dim, count = call.rows * heads.num_kv_heads;
+  switch (stored_) {
+    case KvType::kI4: {
+      // The factors keep rotated queries and outputs in the range of float16.
+      const float factor = 1.0f / static_cast<float>(RotationBlock(size));
+      RotateRows(pool, queries_, call.type, call.rows * heads.num_query_heads, size, factor,
+                 queries_);
+      QuantizeRowsTo4Bits(pool, call.k, call.type, count, size, 1.0f, keys);
+      QuantizeRowsTo4Bits(pool, call.v, call.type, count, size, factor, values);
+      break;
+    }
+    case KvType::kBF16:
+      RoundRowsToBFloat16(pool, call.k, call.type, count, size, keys);
+      RoundRowsToBFloat16(pool, call.v, call.type, count, size, values);
+      break;
+    default:
+      QuantizeRows(pool, call.k, call.type, count, size, keys);
+      QuantizeRows(pool, call.v, call.type, count, size, values);
+  }
+}
+
+void QuantizedLayer::Finish(ThreadPool& pool, void* output) const {
+  if (stored_ != KvType::kI4) return;
+  RotateRows(pool, output, *type_, num_rows_ * heads_.num_query_heads, heads_.head_dim, 1.0f,
+             output);
 }
 
 }  // namespace aiomlc

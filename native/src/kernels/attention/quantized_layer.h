@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/quantized_layer.h
- * \brief RoPE and quantization of a layer's keys and values for a KV cache of bf16 or int8.
+ * \brief RoPE and quantization of a layer's keys and values for a KV cache of another type.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_QUANTIZED_LAYER_H_
 #define AIOMLC_KERNELS_ATTENTION_QUANTIZED_LAYER_H_
@@ -21,6 +21,9 @@ namespace aiomlc {
  * TVM's cache has one element type for all tensors, so the queries in float16 or float32 are kept
  * here. Keys and values are quantized once, in `Split`, so this step and all later steps read the
  * same bits.
+ *
+ * In a cache of 4 bits, keys and values are rotated: multiplied by a Hadamard matrix, which spreads
+ * outliers. Queries are rotated alike, so that scores stay, and `Finish` rotates outputs back.
  */
 class QuantizedLayer {
  public:
@@ -35,7 +38,7 @@ class QuantizedLayer {
   /*! \brief Sets the type of queries and output for the layer computed during its lifetime. */
   class Scope {
    public:
-    /*! \param stored kBF16 or kI8. */
+    /*! \param stored Not a type of floats: see `IsConverted`. */
     Scope(QuantizedLayer& layer, FloatType type, KvType stored) : layer_(layer) {
       layer_.type_ = type;
       layer_.stored_ = stored;
@@ -57,15 +60,20 @@ class QuantizedLayer {
    */
   void Split(ThreadPool& pool, RotaryCall call);
 
-  /*! \return The rotated queries of the last `Split`, [rows, num_query_heads, head_dim]. */
+  /*! \return The queries of the last `Split`, [rows, num_query_heads, head_dim]. */
   const void* queries() const { return queries_; }
+
+  /*! \brief Complete the attention outputs of the last `Split`, with the shape of its queries. */
+  void Finish(ThreadPool& pool, void* output) const;
 
  private:
   struct Buffers;
 
   std::optional<FloatType> type_;
   KvType stored_ = KvType::kI8;
-  const void* queries_ = nullptr;
+  HeadLayout heads_;
+  int64_t num_rows_ = 0;
+  void* queries_ = nullptr;
   std::unique_ptr<Buffers> buffers_;
 };
 

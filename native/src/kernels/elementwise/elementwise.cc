@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/elementwise/elementwise_parts.h"
 #include "kernels/elementwise/elementwise_rows.h"
 #include "platform/isa.h"
-#include "platform/kv_type.h"
 
 namespace aiomlc {
 
@@ -54,21 +54,6 @@ GateKernel ActiveGateKernel(Activation activation) {
 }
 
 namespace {
-
-/*! \brief The elements of a task; for fewer, waking a thread costs more than the work. */
-constexpr int64_t kElementsPerTask = 16384;
-
-/*! \brief Call `function(begin, end)` in parallel for parts of `count` items of `size` elements. */
-void ForParts(ThreadPool& pool, int64_t count, int64_t size,
-              FunctionRef<void(int64_t, int64_t)> function) {
-  const int64_t items_per_task =
-      std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, size));
-  const int64_t num_tasks = (count + items_per_task - 1) / items_per_task;
-  pool.Run(static_cast<int>(num_tasks), [&](int task) {
-    const int64_t begin = task * items_per_task;
-    function(begin, std::min(begin + items_per_task, count));
-  });
-}
 
 /*! \brief Call `function(x, size, out)` in parallel for parts of `size` elements. */
 void Activate(ThreadPool& pool, void (*function)(const float*, int64_t, float*), const float* x,
@@ -385,33 +370,6 @@ void SplitRotary(ThreadPool& pool, const RotaryCall& call) {
       split(call.k, heads.num_kv_heads, true);
       split(call.v, heads.num_kv_heads, false);
     }
-  });
-}
-
-void QuantizeRows(ThreadPool& pool, const void* x, FloatType type, int64_t rows, int64_t size,
-                  std::byte* out) {
-  const RowKernels kernels = ActiveRowKernels();
-  const auto* source = static_cast<const std::byte*>(x);
-  const size_t source_bytes = static_cast<size_t>(size) * FloatBytes(type);
-  const size_t row_bytes = KvRowBytes(KvType::kI8, size);
-  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      std::byte* target = out + row * row_bytes;
-      const float scale = kernels.quantize(source + row * source_bytes, type, size,
-                                           reinterpret_cast<int8_t*>(target));
-      std::memcpy(target + size, &scale, sizeof(scale));
-    }
-  });
-}
-
-void RoundRowsToBFloat16(ThreadPool& pool, const void* x, FloatType type, int64_t rows,
-                         int64_t size, std::byte* out) {
-  const RowKernels kernels = ActiveRowKernels();
-  const auto* source = static_cast<const std::byte*>(x);
-  const size_t source_bytes = static_cast<size_t>(size) * FloatBytes(type);
-  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
-    kernels.round_to_bf16(source + begin * source_bytes, type, (end - begin) * size,
-                          reinterpret_cast<uint16_t*>(out) + begin * size);
   });
 }
 

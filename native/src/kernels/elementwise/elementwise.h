@@ -205,19 +205,6 @@ struct RotaryCall {
  */
 void SplitRotary(ThreadPool& pool, const RotaryCall& call);
 
-/*!
- * \brief Quantize each row to int8 with one scale; the error is at most half of the scale.
- * \param x Rows of `size` elements of `type`.
- * \param out The same number of rows of KvType::kI8. The scale of a row that contains a non-finite
- *     element is NaN.
- */
-void QuantizeRows(ThreadPool& pool, const void* x, FloatType type, int64_t rows, int64_t size,
-                  std::byte* out);
-
-/*! \brief Round rows to bf16, ties to even. \param size The elements of a row, a multiple of 16. */
-void RoundRowsToBFloat16(ThreadPool& pool, const void* x, FloatType type, int64_t rows,
-                         int64_t size, std::byte* out);
-
 /*! \brief Rows of elements of one type, of which some columns are read. */
 struct ColumnRange {
   const void* rows = nullptr;  //!< [count, width]

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/simd/hadamard.h"
 #include "kernels/simd/simd_math.h"
 #include "platform/float_types.h"
 
@@ -58,6 +59,11 @@ struct RowKernels {
   float (*quantize)(const void* x, FloatType type, int64_t size, int8_t* out);
   /*! \brief Round to bf16. \param size A multiple of 16. */
   void (*round_to_bf16)(const void* x, FloatType type, int64_t size, uint16_t* out);
+  /*! \brief The products of blocks with Hadamard matrices, and of these with `factor`. */
+  void (*rotate_blocks)(const void* x, FloatType type, int64_t size, int64_t block, float factor,
+                        float* out);
+  /*! \brief The quantization to 16 levels; returns the scale, 1/15 of the largest magnitude. */
+  float (*quantize_to_4_bits)(const float* x, int64_t size, uint8_t* out);
 };
 
 RowKernels PortableRowKernels();
@@ -81,7 +87,7 @@ class Rows {
   static RowKernels Kernels() {
     return {RmsNorm,    LayerNorm,      Convert,  SiluMul,   GeluMul,    GeluTanhMul, ClampedSwiGlu,
             SigmoidMul, Gelu,           GeluTanh, QuickGelu, SoftCap,    ExpScaled,   Largest,
-            SumsAtMost, CollectBetween, Rotate,   Quantize,  RoundToBF16};
+            SumsAtMost, CollectBetween, Rotate,   Quantize,  RoundToBF16, RotateBlocks, QuantizeTo4Bits};
   }
 
  private:
@@ -340,8 +346,14 @@ class Rows {
     }
   }
 
+  /*! \brief The largest magnitude of a row, and zero, or NaN if an element is not finite. */
+  struct Range {
+    float largest;
+    float poison;
+  };
+
   template <typename Element>
-  static float QuantizeElements(const Element* x, int64_t size, int8_t* out) {
+  static Range RangeOf(const Element* x, int64_t size) {
     const Vector zero = Lanes::Set(0.0f);
     Vector largest = zero;
     Vector poison = zero;
@@ -350,14 +362,48 @@ class Rows {
       largest = Lanes::Max(largest, Lanes::Max(a, Lanes::Sub(zero, a)));
       poison = Lanes::Fma(a, zero, poison);
     });
-    const float row_largest = Lanes::Largest(largest);
-    // A row of smaller numbers becomes zero, because 127 / row_largest might overflow.
-    const Vector inverse_scale = Lanes::Set(row_largest > 0x1p-100f ? 127.0f / row_largest : 0.0f);
+    return {Lanes::Largest(largest), Lanes::Sum(poison)};
+  }
+
+  /*! \brief 1 / scale. A row of tiny numbers becomes zero, because the division might overflow. */
+  static float InverseScale(Range range, float largest_level) {
+    return range.largest > 0x1p-100f ? largest_level / range.largest : 0.0f;
+  }
+
+  template <typename Element>
+  static float QuantizeElements(const Element* x, int64_t size, int8_t* out) {
+    const Range range = RangeOf(x, size);
+    const Vector inverse_scale = Lanes::Set(InverseScale(range, 127.0f));
     ForVectors(size, [&](int64_t i, int count) {
       Lanes::StoreRounded(out + i, Lanes::Mul(Load(x + i, count), inverse_scale), count);
     });
-    // `poison` is NaN if an element is not finite; the scale must then be NaN, too.
-    return row_largest / 127.0f + Lanes::Sum(poison);
+    return range.largest / 127.0f + range.poison;
+  }
+
+  static void RotateBlocks(const void* x, FloatType type, int64_t size, int64_t block, float factor,
+                           float* out) {
+    const Vector factors = Lanes::Set(factor);
+    for (int64_t i = 0; i < size; i += Lanes::kWidth) {
+      const Vector a = type == FloatType::kF16 ? Lanes::Load(static_cast<const uint16_t*>(x) + i)
+                                               : Lanes::Load(static_cast<const float*>(x) + i);
+      Lanes::Store(out + i, Lanes::Mul(a, factors));
+    }
+    aiomlc::RotateBlocks<Lanes>(out, size, block);
+  }
+
+  static float QuantizeTo4Bits(const float* x, int64_t size, uint8_t* out) {
+    const Range range = RangeOf(x, size);
+    const Vector inverse_scale = Lanes::Set(InverseScale(range, 7.5f));
+    const Vector middle = Lanes::Set(7.5f);
+    int8_t levels[Lanes::kWidth];
+    for (int64_t i = 0; i < size; i += Lanes::kWidth) {
+      const Vector a = Lanes::Fma(Lanes::Load(x + i), inverse_scale, middle);
+      Lanes::StoreRounded(levels, a, Lanes::kWidth);
+      for (int k = 0; k < Lanes::kWidth; k += 2) {
+        *out++ = static_cast<uint8_t>((levels[k] & 15) | (levels[k + 1] & 15) << 4);
+      }
+    }
+    return range.largest / 15.0f + range.poison;
   }
 };
 

@@ -11,7 +11,16 @@
 
 #include <cstdint>
 
+#include "kernels/simd/registers.h"
+
 namespace aiomlc {
+
+namespace {  // Internal linkage, because files of several instruction-set tiers include this.
+
+/*! \return The number that a level of 4 bits stands for: an odd one from -15 to 15. */
+constexpr float NumberOfLevel(uint32_t level) { return 2.0f * static_cast<float>(level) - 15.0f; }
+
+}  // namespace
 
 template <typename LanesOfTier>
 struct WidenedPairs {
@@ -37,6 +46,18 @@ struct WidenedPairs {
     return {Lanes::SetEvenBFloat16(bits), Lanes::SetOddBFloat16(bits)};
   }
 
+  /*! \brief Load 16 pairs of levels; the low bits of a byte have the even one. */
+  static Pairs LoadLevels(const uint8_t* source) {
+    using Bytes = Registers<16>::Bytes;
+    const auto bytes = LoadVector<Bytes>(source);
+    return {Numbers(bytes & 15), Numbers(bytes >> 4)};
+  }
+
+  /*! \return One pair of levels in all lanes. */
+  static Pairs SetLevels(uint8_t pair) {
+    return {Lanes::Set(NumberOfLevel(pair & 15)), Lanes::Set(NumberOfLevel(pair >> 4))};
+  }
+
   /*! \return The even, or odd, numbers of pairs, beside zeros. */
   static Pairs Even(Pairs a) { return {a.even, Lanes::Set(0.0f)}; }
   static Pairs Odd(Pairs a) { return {Lanes::Set(0.0f), a.odd}; }
@@ -44,6 +65,13 @@ struct WidenedPairs {
   /*! \return fma(a.even, b.even, fma(a.odd, b.odd, sums)). */
   static Vector Add(Pairs a, Pairs b, Vector sums) {
     return Lanes::Fma(a.even, b.even, Lanes::Fma(a.odd, b.odd, sums));
+  }
+
+ private:
+  static Vector Numbers(Registers<16>::Bytes levels) {
+    uint8_t bytes[sizeof(levels)];
+    __builtin_memcpy(bytes, &levels, sizeof(levels));
+    return Lanes::Fma(Lanes::Load(bytes), Lanes::Set(2.0f), Lanes::Set(-15.0f));
   }
 };
 

@@ -5,8 +5,10 @@
 #ifndef AIOMLC_KERNELS_SIMD_BF16_PAIRS_AVX512_H_
 #define AIOMLC_KERNELS_SIMD_BF16_PAIRS_AVX512_H_
 
+#include <bit>
 #include <cstdint>
 
+#include "kernels/simd/bf16_pairs.h"
 #include "kernels/simd/simd_avx512.h"
 
 namespace aiomlc {
@@ -28,6 +30,18 @@ struct Avx512Pairs {
     return {_mm512_set1_epi32(bits)};
   }
 
+  static Pairs LoadLevels(const uint8_t* source) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
+    const __m512i even = _mm512_cvtepu8_epi32(bytes);
+    // The permutation takes the low 5 bits of each half, the last of which is any.
+    const __m512i levels = _mm512_or_si512(even, _mm512_slli_epi32(even, 12));
+    return {_mm512_permutexvar_epi16(levels, _mm512_load_si512(kTable.numbers))};
+  }
+
+  static Pairs SetLevels(uint8_t pair) {
+    return {_mm512_set1_epi32(static_cast<int32_t>(kTable.pairs[pair]))};
+  }
+
   static Pairs Even(Pairs a) { return {_mm512_and_si512(a.all, _mm512_set1_epi32(0xffff))}; }
   static Pairs Odd(Pairs a) {
     const __m512i upper = _mm512_set1_epi32(static_cast<int32_t>(0xffff0000));
@@ -39,7 +53,27 @@ struct Avx512Pairs {
     asm("vdpbf16ps %2, %1, %0" : "+v"(sums.all) : "v"(a.all), "v"(b.all));
     return sums;
   }
+
+ private:
+  struct Table {
+    alignas(64) uint16_t numbers[32];  //!< Of the 16 levels, twice.
+    uint32_t pairs[256];
+
+    constexpr Table() : numbers(), pairs() {
+      for (uint32_t i = 0; i < 32; ++i) numbers[i] = BitsOf(i % 16);
+      for (uint32_t i = 0; i < 256; ++i) {
+        pairs[i] = BitsOf(i % 16) | static_cast<uint32_t>(BitsOf(i / 16)) << 16;
+      }
+    }
+
+    static constexpr uint16_t BitsOf(uint32_t level) {
+      return static_cast<uint16_t>(std::bit_cast<uint32_t>(NumberOfLevel(level)) >> 16);
+    }
+  };
+  static const Table kTable;
 };
+
+inline constexpr Avx512Pairs::Table Avx512Pairs::kTable;
 
 }  // namespace aiomlc
 

@@ -12,24 +12,29 @@
 #include <vector>
 
 #include "kernels/attention/kv_pages.h"
-#include "kernels/elementwise/elementwise.h"
+#include "kernels/elementwise/quantized_rows.h"
 #include "tests/doubles/kernel_testing.h"
 
 namespace aiomlc {
 namespace {
 
 using Stored = std::optional<KvType>;
-constexpr Stored kFloats, kBF16 = KvType::kBF16, kInt8 = KvType::kI8;
-const auto kStoredTypes = ::testing::Values(kFloats, kBF16, kInt8);
+constexpr Stored kFloats, kBF16 = KvType::kBF16, kInt8 = KvType::kI8, kInt4 = KvType::kI4;
+const auto kStoredTypes = ::testing::Values(kFloats, kBF16, kInt8, kInt4);
 
-/*! \return A head_dim that a type supports: bf16 needs a multiple of 16. */
+/*! \return A head_dim that a type supports. */
 int64_t HeadDim(int64_t head_dim, Stored stored) {
-  return stored == KvType::kBF16 ? (head_dim + 15) / 16 * 16 : head_dim;
+  if (!stored.has_value()) return head_dim;
+  const int64_t multiple = FormatOf(*stored).head_multiple;
+  return (head_dim + multiple - 1) / multiple * multiple;
 }
+
+/*! \return Whether queries and probabilities are rounded to bf16. */
+bool IsInPairs(Stored stored) { return stored.has_value() && FormatOf(*stored).inputs == 2; }
 
 /*! \return The largest error of a result, which is below 4: of a float16, 2^-11 of its size. */
 double ToleranceOf(const AttentionShape& shape) {
-  if (shape.stored == KvType::kBF16) return 1.5e-2;  // Probabilities have 8 bits.
+  if (IsInPairs(shape.stored)) return 1.5e-2;  // Probabilities have 8 bits.
   return shape.type == FloatType::kF16 ? 1e-3 : 4e-6;
 }
 
@@ -117,7 +122,7 @@ class PagedSequence {
       double dot = 0;
       for (int64_t i = 0; i < shape_.head_dim; ++i) {
         const float query = queries_[position * row_size() + head * shape_.head_dim + i];
-        const bool is_rounded = shape_.stored == KvType::kBF16;
+        const bool is_rounded = IsInPairs(shape_.stored);
         dot += double{is_rounded ? BFloat16ToFloat(FloatToBFloat16(query)) : query} *
                Element(keys_, kv_head, other, i);
       }
@@ -162,8 +167,14 @@ class PagedSequence {
     std::vector<std::byte> stored(rows * KvRowBytes(shape_.kv_type(), shape_.head_dim));
     if (shape_.stored.has_value()) {
       ThreadPool pool(1);
-      const auto store = shape_.stored == KvType::kI8 ? QuantizeRows : RoundRowsToBFloat16;
-      store(pool, floats.data(), shape_.type, rows, shape_.head_dim, stored.data());
+      if (shape_.stored == KvType::kI4) {
+        // The factor makes up for the rotation, which is not undone here.
+        QuantizeRowsTo4Bits(pool, floats.data(), shape_.type, rows, shape_.head_dim, 0.125f,
+                            stored.data());
+      } else {
+        const auto store = shape_.stored == KvType::kI8 ? QuantizeRows : RoundRowsToBFloat16;
+        store(pool, floats.data(), shape_.type, rows, shape_.head_dim, stored.data());
+      }
     } else {
       std::memcpy(stored.data(), floats.data(), stored.size());
     }
@@ -186,8 +197,10 @@ class PagedSequence {
       return one[0];
     }
     float scale;
-    std::memcpy(&scale, row + shape_.head_dim, sizeof(scale));
-    return static_cast<double>(static_cast<int8_t>(row[i])) * scale;
+    std::memcpy(&scale, row + KvElementsBytes(shape_.kv_type(), shape_.head_dim), sizeof(scale));
+    if (shape_.stored == KvType::kI8) return double{scale} * static_cast<int8_t>(row[i]);
+    const int level = std::to_integer<int>(row[i / 2] >> (i % 2 * 4)) & 15;
+    return double{scale} * (2 * level - 15);
   }
 
   AttentionShape shape_;
@@ -374,7 +387,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Parameters{FloatType::kF16, 16, 71, {9, 2}, kFloats, 0.0f, false},
                       Parameters{FloatType::kF16, 16, 71, {9, 2}, kInt8, 0.0f, false},
                       Parameters{FloatType::kF16, 256, 2, {}, kFloats, 0.0f, false},
-                      Parameters{FloatType::kF16, 256, 2, {}, kInt8, 0.0f, false}));
+                      Parameters{FloatType::kF16, 256, 2, {}, kInt8, 0.0f, false},
+                      Parameters{FloatType::kF16, 32, 71, {9, 2}, kInt4, 0.0f, false},
+                      Parameters{FloatType::kF16, 256, 2, {}, kInt4, 0.0f, false}));
 
 // Contexts that end near the boundaries of chunks, which are 512 positions long.
 constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
@@ -533,6 +548,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionToALongContext,
                                            LongParameters{2, 1, {}, kInt8, 0.0f, false},
                                            LongParameters{20, 1, {}, kInt8, 0.0f, false},
                                            LongParameters{2, 8, {}, kBF16, 0.0f, false},
+                                           LongParameters{2, 8, {}, kInt4, 0.0f, false},
+                                           LongParameters{20, 1, {600, 3}, kInt4, 1.5f, true},
                                            LongParameters{20, 1, {600, 3}, kBF16, 1.5f, true},
                                            LongParameters{2, 1, {}, kFloats, 1.5f, false},
                                            LongParameters{20, 1, {600, 3}, kInt8, 1.5f, false},
@@ -548,6 +565,8 @@ INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
                                            LongParameters{20, 1, {1030, 17}, kFloats, 0.0f, false},
                                            LongParameters{2, 1, {40, 531}, kBF16, 0.0f, false},
                                            LongParameters{20, 1, {1030, 17}, kBF16, 0.0f, false},
+                                           LongParameters{2, 1, {40, 531}, kInt4, 0.0f, false},
+                                           LongParameters{20, 1, {1030, 17}, kInt4, 0.0f, false},
                                            LongParameters{20, 1, {1030, 17}, kInt8, 0.0f, false}));
 
 TEST(Attention, LargeScoresDoNotOverflow) {

@@ -351,5 +351,33 @@ TEST(KvPages, ScalesAreCopiedWithInt8Tokens) {
   EXPECT_EQ(read_keys, std::vector<std::byte>(kRow));
 }
 
+TEST(KvPages, TokensOf4BitsLeaveTheirNeighborsUnchanged) {
+  constexpr size_t kRow = KvRowBytes(KvType::kI4, 32);
+  std::vector<std::byte> pages(2 * 2 * 16 * kRow, std::byte{0xa5});
+  const KvPages all{pages.data(), 2, 1, 32, KvType::kI4};
+  std::vector<std::byte> keys(16 * kRow), values(16 * kRow), read_keys(kRow), read_values(kRow);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    keys[i] = std::byte(7 * i + 1);
+    values[i] = std::byte(11 * i + 3);
+  }
+  const std::vector<int32_t> order{3, 2, 15, 0, 1, 9, 8, 14, 5, 4, 7, 6, 13, 12, 10, 11};
+
+  AppendToPages(all, keys.data(), values.data(), order.data(), 16);
+  CopyPage(all, 0, 1, 7);
+  const int32_t source = 9, target = 24;
+  CopySlots(all, &source, &target, 1);
+
+  EXPECT_EQ(all.PageBytes(), 2 * 16 * kRow);
+  const auto expect_token = [&](int32_t slot, int32_t original) {
+    const auto token = std::find(order.begin(), order.end(), original) - order.begin();
+    ReadFromPages(all, &slot, 1, read_keys.data(), read_values.data());
+    EXPECT_TRUE(std::equal(read_keys.begin(), read_keys.end(), keys.begin() + token * kRow));
+    EXPECT_TRUE(std::equal(read_values.begin(), read_values.end(), values.begin() + token * kRow));
+  };
+  for (int32_t slot = 0; slot < 16; ++slot) expect_token(slot, slot);
+  for (int32_t slot = 0; slot < 7; ++slot) expect_token(16 + slot, slot);
+  expect_token(target, source);
+}
+
 }  // namespace
 }  // namespace aiomlc

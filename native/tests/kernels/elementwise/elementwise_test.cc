@@ -11,7 +11,6 @@
 
 #include "kernels/simd/simd_math.h"
 #include "kernels/simd/simd_portable.h"
-#include "platform/kv_type.h"
 #include "tests/doubles/kernel_testing.h"
 
 namespace aiomlc {
@@ -579,77 +578,6 @@ TEST_P(ElementwiseOnTier, GatherRowsCopiesTheGivenRows) {
   EXPECT_EQ(out, (std::vector<float>{4, 5, 0, 1, 4, 5}));
 }
 
-/*! \return Rows of KvType::kI8. */
-std::vector<std::byte> Quantized(ThreadPool& pool, const FloatTensor& x, int64_t rows,
-                                 int64_t size) {
-  std::vector<std::byte> out(rows * KvRowBytes(KvType::kI8, size));
-  QuantizeRows(pool, x.data(), x.type(), rows, size, out.data());
-  return out;
-}
-
-float ScaleOf(const std::byte* row, int64_t size) {
-  float scale;
-  std::memcpy(&scale, row + size, sizeof(scale));
-  return scale;
-}
-
-TEST_P(ElementwiseOnTier, QuantizedElementsAreTheNearestMultiplesOfTheScale) {
-  for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
-    const FloatTensor x(type, RandomFloats(kRows * kSize, 15, 0.1f));
-
-    const std::vector<std::byte> out = Quantized(pool_, x, kRows, kSize);
-
-    for (int64_t row = 0; row < kRows; ++row) {
-      const std::byte* quantized = out.data() + row * KvRowBytes(KvType::kI8, kSize);
-      const double scale = ScaleOf(quantized, kSize);
-      int largest = 0;
-      for (int64_t i = 0; i < kSize; ++i) {
-        const auto value = static_cast<int8_t>(quantized[i]);
-        largest = std::max(largest, std::abs(value));
-        ASSERT_NEAR(value * scale, x[row * kSize + i], 0.50001 * scale);
-      }
-      EXPECT_EQ(largest, 127);
-    }
-  }
-}
-
-TEST_P(ElementwiseOnTier, QuantizationRoundsTiesToEven) {
-  const FloatTensor x(FloatType::kF32, std::vector<float>{127, -127, 0.5f, 1.5f, -2.5f, -3.5f});
-
-  const std::vector<std::byte> out = Quantized(pool_, x, 1, 6);
-
-  EXPECT_EQ(ScaleOf(out.data(), 6), 1.0f);
-  for (const auto& [i, value] :
-       std::vector<std::pair<int, int>>{{0, 127}, {1, -127}, {2, 0}, {3, 2}, {4, -2}, {5, -4}}) {
-    EXPECT_EQ(static_cast<int8_t>(out[i]), value);
-  }
-}
-
-TEST_P(ElementwiseOnTier, ARowOfZerosOrSubnormalsIsQuantizedToZeros) {
-  for (const float element : {0.0f, -0.0f, 1e-40f}) {
-    const FloatTensor x(FloatType::kF32, std::vector<float>(20, element));
-
-    const std::vector<std::byte> out = Quantized(pool_, x, 1, 20);
-
-    EXPECT_LT(ScaleOf(out.data(), 20), 1e-30f);
-    for (int i = 0; i < 20; ++i) EXPECT_EQ(out[i], std::byte{0});
-  }
-}
-
-TEST_P(ElementwiseOnTier, ANonFiniteElementMakesTheScaleNaN) {
-  for (const float non_finite : {INFINITY, -INFINITY, NAN}) {
-    for (const int64_t position : {0, 15, 16, 18}) {
-      std::vector<float> values(38, 1.0f);
-      values[19 + position] = non_finite;
-
-      const std::vector<std::byte> out = Quantized(pool_, {FloatType::kF16, values}, 2, 19);
-
-      EXPECT_EQ(ScaleOf(out.data(), 19), 1.0f / 127.0f);
-      EXPECT_TRUE(std::isnan(ScaleOf(out.data() + KvRowBytes(KvType::kI8, 19), 19)));
-    }
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Tiers, ElementwiseOnTier, ::testing::ValuesIn(SupportedTiers()),
                          [](const auto& info) { return std::string(IsaName(info.param)); });
 
@@ -659,7 +587,6 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   const std::vector<float> weight = RandomFloats(kSize, 14);
   std::vector<std::vector<float>> norms, layer_norms, activations, gates, swiglus, gelus,
       tanh_gelus, quick_gelus, caps;
-  std::vector<std::vector<std::byte>> bytes;
 
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
@@ -682,7 +609,6 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
     GatedMul(pool, Activation::kGeluTanh, x.data(), kRows / 2, kSize, gates.back().data());
     swiglus.emplace_back(kRows / 2 * kSize);
     GatedMul(pool, Activation::kClampedSwiGlu, x.data(), kRows / 2, kSize, swiglus.back().data());
-    bytes.push_back(Quantized(pool, {FloatType::kF32, x}, kRows, kSize));
   }
 
   for (const std::vector<float>& norm : norms) EXPECT_EQ(norm, norms[0]);
@@ -694,7 +620,6 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   for (const std::vector<float>& cap : caps) EXPECT_EQ(cap, caps[0]);
   for (const std::vector<float>& gate : gates) EXPECT_EQ(gate, gates[0]);
   for (const std::vector<float>& gate : swiglus) EXPECT_EQ(gate, swiglus[0]);
-  for (const std::vector<std::byte>& rows : bytes) EXPECT_EQ(rows, bytes[0]);
 }
 
 }  // namespace

@@ -10,12 +10,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include "kernels/linear/base/linear_lanes.h"
 #include "kernels/linear/channel/channel_kernels.h"
 #include "kernels/linear/channel/channel_step.h"
 #include "kernels/linear/format/progressive_tile.h"
+#include "kernels/simd/hadamard.h"
 #include "kernels/simd/registers.h"
 
 namespace aiomlc {
@@ -24,78 +24,10 @@ namespace {
 
 // ---- The rotation of inputs ----
 
-/*! \return A vector whose lanes exchange places with those `kWidth` apart. */
-template <int kWidth, typename Vector, int... kLane>
-[[gnu::always_inline]] inline Vector Exchange(Vector values,
-                                              std::integer_sequence<int, kLane...> /*lanes*/) {
-  return __builtin_shufflevector(values, values, (kLane ^ kWidth)...);
-}
-
-/*! \return The sign bit in the lanes that are the second of two that are `kWidth` apart. */
-template <int kWidth, typename Numbers, int... kLane>
-[[gnu::always_inline]] inline Numbers SignsOfSeconds(
-    std::integer_sequence<int, kLane...> /*lanes*/) {
-  return Numbers{((kLane & kWidth) != 0 ? 0x80000000u : 0)...};
-}
-
-/*!
- * \brief A step of the rotation within registers: the sums and differences of elements that are
- * `kWidth` apart.
- */
-template <int kBytes, int kWidth, int kCount>
-[[gnu::always_inline]] inline void AddWithin(typename Registers<kBytes>::Floats (&values)[kCount]) {
-  using Numbers = typename Registers<kBytes>::Numbers;
-  using Floats = typename Registers<kBytes>::Floats;
-  if constexpr (kWidth < kBytes / 4) {
-    constexpr auto kLanes = std::make_integer_sequence<int, kBytes / 4>();
-    const auto signs = SignsOfSeconds<kWidth, Numbers>(kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < kCount; ++r) {
-      values[r] = Exchange<kWidth>(values[r], kLanes) +
-                  reinterpret_cast<Floats>(reinterpret_cast<Numbers>(values[r]) ^ signs);
-    }
-  }
-}
-
-/*! \brief A step of the rotation between registers that are `kDistance` apart. */
-template <int kBytes, int kDistance, int kCount>
-[[gnu::always_inline]] inline void AddBetween(
-    typename Registers<kBytes>::Floats (&values)[kCount]) {
-  if constexpr (kDistance < kCount) {
-#pragma GCC unroll 8
-    for (int r = 0; r < kCount; ++r) {
-      if ((r & kDistance) != 0) continue;
-      const auto low = values[r];
-      const auto high = values[r + kDistance];
-      values[r] = low + high;
-      values[r + kDistance] = low - high;
-    }
-  }
-}
-
-/*! \brief Multiply 32 values by the Hadamard matrix of ones and minus ones, in its only order. */
-template <int kBytes>
-[[gnu::always_inline]] inline void RotateGroup(float* group) {
-  using Floats = typename Registers<kBytes>::Floats;
-  constexpr int kCount = 4 * static_cast<int>(kGroupSize) / kBytes;
-  Floats values[kCount];
-#pragma GCC unroll 8
-  for (int r = 0; r < kCount; ++r) values[r] = LoadVector<Floats>(group + r * (kBytes / 4));
-  AddWithin<kBytes, 1>(values);
-  AddWithin<kBytes, 2>(values);
-  AddWithin<kBytes, 4>(values);
-  AddWithin<kBytes, 8>(values);
-  AddBetween<kBytes, 1>(values);
-  AddBetween<kBytes, 2>(values);
-  AddBetween<kBytes, 4>(values);
-#pragma GCC unroll 8
-  for (int r = 0; r < kCount; ++r) {
-    __builtin_memcpy(group + r * (kBytes / 4), &values[r], sizeof(values[r]));
-  }
-}
-
+/*! \brief Multiply every 32 inputs by the Hadamard matrix. */
 template <typename Lanes>
 void RotateRow(const void* x, FloatType x_type, int64_t first, int64_t cols, float* out) {
+  static_assert(kGroupSize == kHadamardGroup);
   for (int64_t k = 0; k < cols; k += kGroupSize, out += kGroupSize) {
     Lanes::Store(out, LoadActivations<Lanes>(x, x_type, first + k, cols - k));
     Lanes::Store(out + Lanes::kWidth, LoadActivations<Lanes>(x, x_type, first + k + Lanes::kWidth,
