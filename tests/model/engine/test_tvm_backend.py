@@ -223,6 +223,7 @@ def test_the_bundled_model_has_the_native_answers(model_cache: Path) -> None:
             "speculative_mode must be 'disable', got 'prompt_lookup'",
             "speculative_mode",
         ),
+        ("qwen3", {"kv_cache_dtype": "int4"}, "float32 or int8, got int4", "kv_cache_dtype"),
     ],
 )
 def test_what_it_does_not_support_is_refused_by_name(

@@ -64,7 +64,9 @@ def test_a_cache_of_integers_has_a_small_error(dtype: str, exact: str, limit: fl
 
 
 @windows
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int8 float32", "int4", "int4 float32"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "int8", "int8 float32", "int4", "int4 float32"]
+)
 @pytest.mark.parametrize(
     "sizes",
     [(1,) * 75, (5, 14, 1, 1, 54), (16, 16, 16, 27), (15, 1, 1, 58), (74, 1), (1, 74), (40, 35)],

@@ -192,7 +192,8 @@ void CallStored(const char* name, StoredType stored, ffi::PackedArgs args, ffi::
 }
 
 void CallBFloat16(ffi::PackedArgs args, ffi::Any* result) {
-  CallStored("aiomlc.cpu.kv_bfloat16_attention", {KvType::kBF16, {kDLUInt, 16, 1}, "bfloat16"}, args, result);
+  CallStored("aiomlc.cpu.kv_bfloat16_attention", {KvType::kBF16, {kDLUInt, 16, 1}, "bfloat16"},
+             args, result);
 }
 
 void CallInt8(ffi::PackedArgs args, ffi::Any* result) {

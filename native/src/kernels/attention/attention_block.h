@@ -230,9 +230,8 @@ class BlockAttention {
     if constexpr (Operands::kInputs == 1) {
       return Lanes::Set(scratch_.values[slot * width_ + c]);
     } else {
-      return Operands::Set(
-          page_ + tile_.value_offset +
-          Operands::Offset(static_cast<int64_t>(slot) * tile_.head_dim + 2 * c));
+      return Operands::Set(page_ + tile_.value_offset +
+                           Operands::Offset(static_cast<int64_t>(slot) * tile_.head_dim + 2 * c));
     }
   }
 

@@ -3,8 +3,8 @@
  * \brief The operands of attention's products: float32 numbers, or pairs of bf16.
  *
  * Float32 operands are converted from the pages' float32, float16 or int8. With pages of bf16 or of
- * 4 bits, queries and probabilities are rounded to bf16, too; two inputs are multiplied at a time, of
- * adjacent elements of keys, or of adjacent slots of values. Scores, sums and the softmax are
+ * 4 bits, queries and probabilities are rounded to bf16, too; two inputs are multiplied at a time,
+ * of adjacent elements of keys, or of adjacent slots of values. Scores, sums and the softmax are
  * float32. With bf16 pages, the probabilities are added as they were rounded, so that their sum is
  * 1. If the type has scales, that of a key multiplies its score, that of a value its probability,
  * which is rounded after that.

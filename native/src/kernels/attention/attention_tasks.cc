@@ -63,12 +63,13 @@ void AttentionTasks::Divide(int num_threads) {
     num_chunks_.push_back(num_threads > 1 ? CountChunks(tile) : 1);
     all_chunks += num_chunks_.back();
   }
-  // Tiles of at most half of a thread's average load need no split for a balanced load.
-  const int64_t max_whole_chunks = all_chunks / (2 * num_threads);
+  int64_t left = all_chunks;  // In the tiles from this one on.
   for (size_t tile = 0; tile < tiles_.size(); ++tile) {
+    // The other threads would wait for a tile that lasts longer than what is left for them.
+    const bool is_waited_for = left < num_threads * num_chunks_[tile];
+    left -= num_chunks_[tile];
     const int64_t floats = num_chunks_[tile] * StateFloats(tiles_[tile]);
-    if (num_chunks_[tile] > 1 && num_chunks_[tile] > max_whole_chunks &&
-        num_floats_ + floats <= kMaxStateFloats) {
+    if (num_chunks_[tile] > 1 && is_waited_for && num_floats_ + floats <= kMaxStateFloats) {
       AddSplit(static_cast<int64_t>(tile));
     } else {
       tasks_.push_back({static_cast<int64_t>(tile), -1, 0, 0, 0});

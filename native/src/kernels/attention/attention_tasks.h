@@ -26,9 +26,9 @@ AttentionScratch ThreadScratch(int64_t head_dim);
 /*!
  * \brief The tasks of one call. Their memory is reused by the next call.
  *
- * Most tiles are one task. A tile that makes up a large part of the call would keep the other
- * threads waiting, so each chunk of its context is a task; the thread that finishes the last chunk
- * merges all chunks.
+ * Most tiles are one task. The last tiles, or all if they are few, would keep the other threads
+ * waiting, so each chunk of their contexts is a task; the thread that finishes the last chunk of a
+ * tile merges its chunks.
  */
 class AttentionTasks {
  public:

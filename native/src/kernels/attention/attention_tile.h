@@ -394,8 +394,8 @@ class TileAttention {
   [[gnu::always_inline]] void AddSlots(int first, int c, int slot, int which,
                                        Vector (&sum)[kQueries][kColumns], Mask mask) {
     const int64_t offset =
-        tile_.value_offset + Operands::Offset(static_cast<int64_t>(slot) * tile_.head_dim +
-                                              c * Operands::kInputs);
+        tile_.value_offset +
+        Operands::Offset(static_cast<int64_t>(slot) * tile_.head_dim + c * Operands::kInputs);
     typename Operands::Vector value[kColumns];
 #pragma GCC unroll 4
     for (int j = 0; j < kColumns; ++j) {

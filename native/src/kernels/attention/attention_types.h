@@ -48,8 +48,8 @@ struct AttentionScratch {
  * \brief Rows at consecutive positions of one sequence, and query heads that share a key-value
  * head.
  *
- * Strides count elements, offsets the units of `KvFormat`. The scales of a type that has some follow
- * the 16 keys, or the 16 values, of a head.
+ * Strides count elements, offsets the units of `KvFormat`. The scales of a type that has some
+ * follow the 16 keys, or the 16 values, of a head.
  */
 struct AttentionTile {
   const void* queries;  // of the first row and head

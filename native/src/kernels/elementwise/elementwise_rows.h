@@ -85,9 +85,10 @@ template <typename Lanes>
 class Rows {
  public:
   static RowKernels Kernels() {
-    return {RmsNorm,    LayerNorm,      Convert,  SiluMul,   GeluMul,    GeluTanhMul, ClampedSwiGlu,
-            SigmoidMul, Gelu,           GeluTanh, QuickGelu, SoftCap,    ExpScaled,   Largest,
-            SumsAtMost, CollectBetween, Rotate,   Quantize,  RoundToBF16, RotateBlocks, QuantizeTo4Bits};
+    return {RmsNorm,       LayerNorm,    Convert,        SiluMul,        GeluMul,   GeluTanhMul,
+            ClampedSwiGlu, SigmoidMul,   Gelu,           GeluTanh,       QuickGelu, SoftCap,
+            ExpScaled,     Largest,      SumsAtMost,     CollectBetween, Rotate,    Quantize,
+            RoundToBF16,   RotateBlocks, QuantizeTo4Bits};
   }
 
  private:

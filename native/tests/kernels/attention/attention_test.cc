@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/attention/attention_tasks.h"
+#include "kernels/attention/attention_types.h"
 #include "kernels/attention/kv_pages.h"
 #include "kernels/elementwise/quantized_rows.h"
 #include "tests/doubles/kernel_testing.h"
@@ -568,6 +570,24 @@ INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
                                            LongParameters{2, 1, {40, 531}, kInt4, 0.0f, false},
                                            LongParameters{20, 1, {1030, 17}, kInt4, 0.0f, false},
                                            LongParameters{20, 1, {1030, 17}, kInt8, 0.0f, false}));
+
+TEST(AttentionTasks, OnlyTilesForWhichThreadsWouldWaitAreDivided) {
+  AttentionTile tile = {};
+  tile.num_rows = 1;
+  tile.num_heads = 4;
+  tile.head_dim = 64;
+  tile.last_visible = 4095;  // 8 chunks.
+  // Threads, and the whole tiles of eight.
+  for (const auto& [num_threads, num_whole] :
+       std::vector<std::pair<int, int>>{{1, 8}, {2, 7}, {3, 6}, {5, 4}, {8, 1}, {9, 0}, {64, 0}}) {
+    AttentionTasks tasks;
+    for (int i = 0; i < 8; ++i) tasks.Add(tile);
+
+    tasks.Divide(num_threads);
+
+    EXPECT_EQ(tasks.size(), num_whole + 8 * (8 - num_whole)) << num_threads;
+  }
+}
 
 TEST(Attention, LargeScoresDoNotOverflow) {
   AttentionShape shape{1, 1, 16, FloatType::kF32, 100.0f};
