@@ -29,10 +29,10 @@ windows = pytest.mark.parametrize("window", [None, (1, 0), (7, 3), (16, 0), (30,
     [
         ("float16", 3e-3),
         ("float32", 5e-6),
-        ("int8", 1e-2),
-        ("int8 float32", 1e-2),
-        ("int4", 3e-2),
-        ("int4 float32", 3e-2),
+        ("int8", 2e-2),
+        ("int8 float32", 2e-2),
+        ("int4", 6e-2),
+        ("int4 float32", 6e-2),
     ],
 )
 def test_attention_matches_the_float64_oracle(
@@ -100,7 +100,7 @@ def test_a_context_of_two_attention_chunks_does_not_change_a_bit(
 
     assert same_bits(np.concatenate(outputs), expected)
     assert same_bits(forked, expected[-1:])
-    tolerance = 3e-2 if dtype == "int4" else 1e-2
+    tolerance = 6e-2 if dtype == "int4" else 2e-2
     np.testing.assert_allclose(expected, oracle(tokens, dtype, window), atol=tolerance)
 
 
