@@ -31,7 +31,7 @@ from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
 _HELD_OUT = Path(__file__).parent.parent / "training" / "heldout" / "heldout.jsonl.gz"
 _TIERS = ("avx512", "avxvnni", "avx2", "portable")
-_CACHE_DTYPES: tuple[KVCacheType, ...] = ("float16", "int8")
+_CACHE_DTYPES: tuple[KVCacheType, ...] = ("float16", "int8", "int4")
 
 
 async def mean_logprob_of_engine(prompts: list[list[int]], kv_cache_dtype: KVCacheType) -> float:

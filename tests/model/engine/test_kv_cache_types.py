@@ -54,8 +54,8 @@ def _last_logits(model: NativeModel, chunk_sizes: Sequence[int]) -> Logits:
         *((architecture, "q4f16_1", "bfloat16", 4e-2) for architecture in PAIRED),
         *((architecture, "q0f32", "int8", 2e-2) for architecture in DISTINCT),
         *((architecture, "q4f16_1", "int8", 4e-2) for architecture in TINY_CONFIGS),
-        *((architecture, "q0f32", "int4", 0.2) for architecture in ROTATED),
-        *((architecture, "q4f16_1", "int4", 0.2) for architecture in ROTATED),
+        *((architecture, "q0f32", "int4", 0.35) for architecture in ROTATED),
+        *((architecture, "q4f16_1", "int4", 0.35) for architecture in ROTATED),
     ],
 )
 @pytest.mark.sampled(12)
