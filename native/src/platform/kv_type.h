@@ -22,7 +22,7 @@ namespace aiomlc {
  */
 enum class KvType { kF32, kF16, kBF16, kI8, kI4 };
 
-/*! \brief How the rows of a type are stored: a row is one head of one position. */
+/*! \brief The storage of the rows of a type: a row is one head of one position. */
 struct KvFormat {
   int bits;            //!< Of an element.
   size_t unit_bytes;   //!< Of an element of TVM's tensors, which for kI4 is a pair of elements.
