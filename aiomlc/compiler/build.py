@@ -20,9 +20,10 @@ from aiomlc.compiler.encoder_graph import encoder_graph
 from aiomlc.compiler.job import CompileJob, LibraryMetadata, LibraryWriteError
 from aiomlc.compiler.parameters import parameter_records, shard_quantization
 from aiomlc.compiler.quantization import Quantization, quantization_of
+from aiomlc.compiler.speech_graph import speech_graph
 from aiomlc.compiler.vision_graph import vision_graph
 from aiomlc.config import PAGE_SIZE
-from aiomlc.models import DecoderConfig, VisionConfig, decoder_parameters
+from aiomlc.models import DecoderConfig, SpeechConfig, VisionConfig, decoder_parameters
 from aiomlc.models.graph.decoder import Decoder
 
 Report = Callable[[str, float], None]
@@ -46,6 +47,8 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
             module, metadata = _decoder_graph(job, job.config, quantization)
         case VisionConfig():
             module, metadata = vision_graph(job.config, quantization, backend, compiler)
+        case SpeechConfig():
+            module, metadata = speech_graph(job.config, quantization, backend, compiler)
         case _:
             module, metadata = encoder_graph(job.config, quantization, backend, compiler)
     text = json.dumps(metadata)

@@ -177,7 +177,7 @@ def register_models(register: Callable[..., None], model_aliases: object) -> Non
 def _is_encoder(model: CachedModel) -> bool:
     """Return whether a model has no chats. One that cannot be read is reported when it is used."""
     with suppress(ModelLoadError):
-        return read_description(model.origin).config.kind == "encoder"
+        return read_description(model.origin).config.kind != "decoder"
 
     return False
 

@@ -9,10 +9,12 @@ from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig, EncoderNames
 from aiomlc.models.config.layers import AttentionConfig, ExpertsConfig, LayerConfig, MlpConfig
 from aiomlc.models.config.rope import RopeConfig
+from aiomlc.models.config.speech import SpeechConfig
 from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.encoder import encoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
+from aiomlc.models.parameters.speech import speech_parameters
 from aiomlc.models.parameters.vision import vision_parameters
 from aiomlc.models.registry import (
     MODEL_TYPES,
@@ -41,12 +43,14 @@ __all__ = (
     "ModelDescription",
     "Parameter",
     "RopeConfig",
+    "SpeechConfig",
     "VisionConfig",
     "decoder_parameters",
     "describe_model",
     "encoder_parameters",
     "model_parameters",
     "read_description",
+    "speech_parameters",
     "supported_type",
     "vision_parameters",
     "with_own_head",

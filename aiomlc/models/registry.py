@@ -28,6 +28,7 @@ from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig, EncoderNames
 from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.output_head import has_own_head
+from aiomlc.models.config.speech import SpeechConfig
 from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.embedders import as_encoder, with_prefix
 from aiomlc.models.families import (
@@ -83,17 +84,19 @@ from aiomlc.models.families import (
     smollm3,
     stablelm,
     starcoder2,
+    whisper,
 )
 from aiomlc.models.families.vision_towers import text_fields
 from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.encoder import encoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
+from aiomlc.models.parameters.speech import speech_parameters
 from aiomlc.models.parameters.tensor_names import hf_name
 from aiomlc.models.parameters.vision import vision_parameters
 from aiomlc.validation.model_files import load_errors
 from aiomlc.validation.model_formats import describe_unsupported
 
-ModelConfig = DecoderConfig | EncoderConfig | BlockEncoderConfig
+ModelConfig = DecoderConfig | EncoderConfig | BlockEncoderConfig | SpeechConfig
 #: The config of anything that is compiled to a library: a tower is a part of a model.
 AnyConfig = ModelConfig | VisionConfig
 
@@ -167,6 +170,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "smolvlm": lambda fields: _parse_text(text_fields(fields)),
         "stablelm": stablelm.parse,
         "starcoder2": starcoder2.parse,
+        "whisper": whisper.parse,
         "xlm-roberta": bert.parse_xlm_roberta,
     }
 )
@@ -224,6 +228,8 @@ def model_parameters(config: AnyConfig) -> tuple[Parameter, ...]:
             return encoder_parameters(config)
         case VisionConfig():
             return vision_parameters(config)
+        case SpeechConfig():
+            return speech_parameters(config)
 
 
 def read_description(model: Path) -> ModelDescription:

@@ -31,6 +31,7 @@ class ServerOptions:
     #: protects a server without keys from pages that resolve their own name to its address.
     allowed_hosts: tuple[str, ...] = ()
     max_body_size: int = 8 * _MIB  #: Bytes of a request's body.
+    max_audio_size: int = 25 * _MIB  #: Bytes of the body of a request with audio.
     body_timeout: float = 30.0  #: Seconds to receive a body.
     #: Characters of all texts of a request, or token ids; None leaves it to the body size.
     max_prompt_length: int | None = None
@@ -69,6 +70,7 @@ class ServerOptions:
 
 _POSITIVE = (
     "max_body_size",
+    "max_audio_size",
     "body_timeout",
     "max_prompt_length",
     "max_choices",

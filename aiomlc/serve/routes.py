@@ -24,6 +24,7 @@ from aiomlc.serve.endpoints.microserving import (
 from aiomlc.serve.endpoints.playground import playground_routes
 from aiomlc.serve.endpoints.status import StatusEndpoints
 from aiomlc.serve.endpoints.tokens import TokenEndpoints
+from aiomlc.serve.endpoints.transcriptions import TranscriptionEndpoint
 
 _POST = ["POST"]
 # Cohere has two versions of its path, and vLLM each path with and without one.
@@ -48,6 +49,12 @@ def make_routes(context: Context) -> list[BaseRoute]:
             for api, paths in _RANKING.items()
             for path in paths
         ),
+        Route(
+            "/v1/audio/transcriptions",
+            TranscriptionEndpoint(context, "transcribe"),
+            methods=_POST,
+        ),
+        Route("/v1/audio/translations", TranscriptionEndpoint(context, "translate"), methods=_POST),
         Route("/v1/models", status.models),
         Route("/v1/models/{name:path}", status.model),
         Route("/health", status.health),

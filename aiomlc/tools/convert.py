@@ -185,7 +185,7 @@ def _plan(
     if model.vision is not None:
         tower = vision_parameters(model.vision)
         plain = pack_parameters(tower, quantization_named("q0f32"))
-        make_plan(plain, model.source.of_tower(tower))
+        make_plan(plain, model.source.with_flat_columns(tower))
     tensors = output_tensors(model.parameters, model.config, model.source, mlc_format, model.vision)
     adapter = None if adapter_path is None else read_lora(adapter_path, model.source)
     if adapter is not None:

@@ -19,6 +19,7 @@ from aiomlc.api.engines.batch import BatchResult, complete_many
 from aiomlc.api.engines.openai_client import ASYNC_HINTS, AsyncOpenAIClientMixin
 from aiomlc.api.engines.prefixes import AsyncPrefixMixin
 from aiomlc.api.engines.ranking import AsyncRankingMixin
+from aiomlc.api.engines.transcription import AsyncTranscriptionMixin
 from aiomlc.api.generation.options import ChatOptions, TokenOptions, documents_options
 from aiomlc.api.models import AsyncModels
 from aiomlc.api.observability.metrics import EngineMetrics
@@ -50,10 +51,15 @@ from aiomlc.validation.arguments import check_callable, check_path, check_second
 
 
 @explains(**ASYNC_HINTS)
-@hides("is_stepping_here", "rank")
+@hides("is_stepping_here", "open_transcription", "rank")
 @final
 class AsyncMLCEngine(
-    UninterruptibleScope, Uncopyable, AsyncPrefixMixin, AsyncRankingMixin, AsyncOpenAIClientMixin
+    UninterruptibleScope,
+    Uncopyable,
+    AsyncPrefixMixin,
+    AsyncRankingMixin,
+    AsyncTranscriptionMixin,
+    AsyncOpenAIClientMixin,
 ):
     """An engine that serves one model to concurrent requests, on asyncio or trio.
 

@@ -12,6 +12,7 @@ from typing import Any, Self, Unpack, final
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.engines.blocking_prefixes import PrefixMixin
 from aiomlc.api.engines.blocking_ranking import RankingMixin
+from aiomlc.api.engines.blocking_transcription import TranscriptionMixin
 from aiomlc.api.engines.openai_client import HINTS, OpenAIClientMixin
 from aiomlc.api.engines.sync_resources import (
     Chat,
@@ -43,7 +44,9 @@ _LOG = logging.getLogger("aiomlc")
 
 @explains(**HINTS)
 @final
-class MLCEngine(ScopeOnly, Uncopyable, PrefixMixin, RankingMixin, OpenAIClientMixin):
+class MLCEngine(
+    ScopeOnly, Uncopyable, PrefixMixin, RankingMixin, TranscriptionMixin, OpenAIClientMixin
+):
     """An engine that serves one model to blocking code, in one thread or several.
 
     The constructor opens the model and blocks until it is ready. Concurrent requests of several

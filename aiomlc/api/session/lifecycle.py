@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 _KINDS: Mapping[EncoderTask, str] = {
     "embedding": "an encoder",
     "classification": "a classifier",
+    "transcription": "a speech model",
 }
 _USES: Mapping[EncoderTask, str] = {
     "embedding": "embeddings",
     "ranking": "rerank and score",
     "classification": "classify",
+    "transcription": "transcribe",
 }
 
 
@@ -185,7 +187,7 @@ class EngineLifecycle:
         return session
 
     async def encoder(self, task: EncoderTask) -> EncoderEngine:
-        """Return the engine of an encoder for `task`; the first call opens the model.
+        """Return the engine of a model for `task`; the first call opens the model.
 
         Raises:
             BadRequestError: If the model is for another task.

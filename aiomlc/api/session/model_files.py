@@ -17,7 +17,7 @@ from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from aiomlc.runtime.loading.model_directory import ModelDirectory
 
-ENCODER_MESSAGE = "the model is an encoder, which does not generate text"
+ENCODER_MESSAGE = "the model is an encoder or a speech model, which does not continue text"
 
 
 class ModelInfo(Protocol):
@@ -69,8 +69,8 @@ class ModelFiles:
 
     @cached_property
     def chat_template(self) -> PromptTemplate | None:
-        """The chat template; None for an encoder."""
-        if self._model.kind == "encoder":
+        """The chat template; None for an encoder or a speech model."""
+        if self._model.kind != "decoder":
             return None
 
         return load_prompt_template(self._directory.files, self._model.vocab_size)
@@ -99,7 +99,7 @@ class ModelFiles:
         return describe_model(self._directory.files).config
 
     def _check_decoder(self) -> None:
-        if self._model.kind == "encoder":
+        if self._model.kind != "decoder":
             raise BadRequestError(ENCODER_MESSAGE, param="model")
 
 

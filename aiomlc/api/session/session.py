@@ -41,6 +41,7 @@ from aiomlc.validation.json_values import short_repr
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Classifier, Embedder, EncoderTask
     from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
+    from aiomlc.runtime.speech.transcriber import Transcriber
 
 # Encoding a longer prompt takes over 10 ms, which would block the event loop for too long.
 _MAX_INLINE_CHARACTERS = 20_000
@@ -283,7 +284,7 @@ class ModelSession:
 
 @final
 class EncoderSession:
-    """An open engine and its encoder."""
+    """An open engine and its encoder or speech model."""
 
     def __init__(self, engine: EncoderEngine) -> None:
         self.engine = engine
@@ -294,8 +295,8 @@ class EncoderSession:
         return self.engine.task
 
     @property
-    def model(self) -> Embedder | Classifier:
-        """The encoder."""
+    def model(self) -> Embedder | Classifier | Transcriber:
+        """The encoder or speech model."""
         return self.engine.model
 
 
@@ -311,7 +312,7 @@ class SessionProvider(Protocol):
         ...
 
     async def encoder(self, task: EncoderTask) -> EncoderEngine:
-        """Return the engine of an encoder for a task.
+        """Return the engine of an encoder or speech model for a task.
 
         Raises:
             BadRequestError: If the model is for another task.

@@ -12,9 +12,11 @@ from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.shards import is_gguf
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig
+from aiomlc.models.config.speech import SpeechConfig
 from aiomlc.runtime.embedding.pooling import read_sentence_config
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.text_files import TextFiles
+from aiomlc.runtime.speech.generation import read_speech_tokens
 from aiomlc.sampling_params import MODEL_DEFAULTS
 
 if TYPE_CHECKING:
@@ -29,19 +31,21 @@ def summarize_model(directory: ModelDirectory) -> dict[str, Any]:
 
     `tools` and `reasoning` are the names of the formats of calls, and whether the model reasons;
     `dimensions` and `pooling` are those of an encoder's embeddings, `labels` is the number of
-    labels of a classifier. None of a property means that the model has none, or that its files do
-    not say.
+    labels of a classifier, and `languages` that of a speech model. None of a property means that
+    the model has none, or that its files do not say.
 
     Raises:
         ModelLoadError: If a file is missing or invalid.
     """
     facts = ModelFacts(directory)
     config = facts.description.config
-    more = (
-        _text_properties(facts, config)
-        if config.kind == "decoder"
-        else _vector_properties(directory, config)
-    )
+    match config:
+        case DecoderConfig():
+            more = _text_properties(facts, config)
+        case SpeechConfig():
+            more = _speech_properties(directory, config)
+        case _:
+            more = _vector_properties(directory, config)
     sizes = [math.prod(each.shape) for each in facts.parameters if each.kind != "order"]
     return {
         "name": directory.name,
@@ -66,7 +70,9 @@ def format_summary(summary: dict[str, Any]) -> str:
         "context": f"{summary['context_length']:,} tokens at most",
         "vocabulary": f"{summary['vocab_size']:,} tokens",
     }
-    if "labels" in summary:
+    if "languages" in summary:
+        lines["languages"] = f"{summary['languages']:,}"
+    elif "labels" in summary:
         lines["labels"] = f"{summary['labels']:,}"
     elif "dimensions" in summary:
         lines |= {"dimensions": f"{summary['dimensions']:,}", "pooling": summary["pooling"]}
@@ -92,6 +98,15 @@ def _text_properties(facts: ModelFacts, config: DecoderConfig) -> dict[str, Any]
         "tools": "harmony" if channels else None if tools is None else tools.name,
         "reasoning": reasoning is not None or channels is not None,
         "sampling_defaults": {name: value for name, value in defaults.items() if value is not None},
+    }
+
+
+def _speech_properties(directory: ModelDirectory, config: SpeechConfig) -> dict[str, Any]:
+    tokens = read_speech_tokens(directory.files, config)
+    return {
+        "context_length": config.max_tokens,
+        "vocab_size": config.vocab_size,
+        "languages": len(tokens.languages) or 1,
     }
 
 

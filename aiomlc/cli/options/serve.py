@@ -216,6 +216,7 @@ class LimitOptions:
     """The limits of the server."""
 
     max_body_size: Annotated[int, _option("Bytes of a request.", "Limit")] = 8 * _MIB
+    max_audio_size: Annotated[int, _option("Bytes of a request with audio.", "Limit")] = 25 * _MIB
     max_prompt_length: Annotated[
         int | None, _option("Characters or token ids of all texts of a request.", "Limit")
     ] = None

@@ -49,6 +49,7 @@ from aiomlc.models.graph.packed import (
     Standardize,
     UnitNorm,
 )
+from aiomlc.models.graph.speech import SpeechModel
 
 
 class VisionTower(Module):
@@ -131,7 +132,7 @@ class VisionTower(Module):
         return x
 
 
-AnyEncoder = Encoder | BlockEncoder | VisionTower
+AnyEncoder = Encoder | BlockEncoder | VisionTower | SpeechModel
 
 
 class _Block(Module):

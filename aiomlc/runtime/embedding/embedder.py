@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-EncoderTask = Literal["embedding", "ranking", "classification"]
+EncoderTask = Literal["embedding", "ranking", "classification", "transcription"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,15 @@
-"""The engine of an encoder: the lifecycle of an `EngineClient`, without generation requests."""
+"""The engine of an encoder or a speech model: the lifecycle of an `EngineClient`, without sequences
+in a core."""
 
 from __future__ import annotations
 
-__all__ = ("EncoderEngine",)
+__all__ = ("EncoderEngine", "OpenRequest")
 
 import itertools
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, Protocol, Self, final
 
 from anyio import AsyncContextManagerMixin, CancelScope, Event, move_on_after
 from anyio.lowlevel import checkpoint
@@ -20,22 +21,76 @@ from aiomlc.runtime.engine.events import EventHub
 from aiomlc.runtime.engine.trace import TraceEvent
 
 if TYPE_CHECKING:
-    from aiomlc.runtime.embedding.batcher import EncoderBatcher
     from aiomlc.runtime.embedding.embedder import Classifier, Embedder
+    from aiomlc.runtime.speech.transcriber import Transcriber
+
+
+class _Batcher(Protocol):
+    """What runs the model, in threads of its callers."""
+
+    def close(self) -> None: ...
+
+
+@final
+class OpenRequest:
+    """A request of several steps, between which its reader does other things.
+
+    Used in one event loop. `drain` waits until it is closed.
+    """
+
+    def __init__(self, engine: EncoderEngine, request_id: str) -> None:
+        self.request_id = request_id
+        self._engine = engine
+        self._thread = threading.get_ident()
+        self._scope: CancelScope | None = None  # Of the current step.
+        self._is_aborted = False
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Run one step of the request.
+
+        Raises:
+            RequestAbortedError: If `abort`, `drain` or `reset` ended the request.
+        """
+        if self._is_aborted:
+            raise RequestAbortedError(self.request_id)
+
+        self._scope = CancelScope()
+        try:
+            with self._scope:
+                yield
+        finally:
+            self._scope = None
+
+        if self._is_aborted:
+            raise RequestAbortedError(self.request_id)
+
+    def cancel(self) -> None:
+        """End the request: its current step, and those that are still to come."""
+        self._is_aborted = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def close(self) -> None:
+        """End the request for its reader. Idempotent; a finalizer may call it in any thread."""
+        # Waiting tasks can only be woken in their own thread.
+        self._engine.forget(self.request_id, wakes=threading.get_ident() == self._thread)
 
 
 @final
 class EncoderEngine(AsyncContextManagerMixin):
-    """The engine of an encoder: ties its lifetime to a task, and counts its requests.
+    """The engine of an encoder or a speech model: ties its lifetime to a task, and counts requests.
 
     Inputs go straight to the encoder's batches.
     """
 
-    def __init__(self, model: Embedder | Classifier, events: EventHub | None = None) -> None:
+    def __init__(
+        self, model: Embedder | Classifier | Transcriber, events: EventHub | None = None
+    ) -> None:
         self.model = model
         self.task: EngineTask = EngineTask(_EncoderLoop(model.batcher), events=events)
         self._is_draining = False
-        self._running: dict[str, CancelScope] = {}  # By request id.
+        self._running: dict[str, CancelScope | OpenRequest] = {}  # By request id.
         self._is_idle: Event | None = None  # Created by `drain`; set when no request runs.
         self._ids = (f"embeddings-{number}" for number in itertools.count(1))
 
@@ -52,22 +107,39 @@ class EncoderEngine(AsyncContextManagerMixin):
             EngineDrainingError: If the engine is draining.
             RequestAbortedError: If `drain` or `reset` ended the request.
         """
-        if self._is_draining:
-            raise EngineDrainingError("the engine is draining: it accepts no new requests")
-
+        self._check_draining()
         request_id = next(self._ids)
         scope = self._running[request_id] = CancelScope()
         try:
             with scope:
                 yield
         finally:
-            self._running.pop(request_id, None)
-            if self._is_idle is not None and not self._running:
-                self._is_idle.set()
-                self._is_idle = None
+            self.forget(request_id)
 
         if scope.cancelled_caught:
             raise RequestAbortedError(request_id)
+
+    def open_request(self, request_id: str) -> OpenRequest:
+        """Return a request of several steps, which its owner must close.
+
+        Raises:
+            EngineDrainingError: If the engine is draining.
+        """
+        self._check_draining()
+        request = OpenRequest(self, request_id)
+        self._running[request_id] = request
+        return request
+
+    def forget(self, request_id: str, *, wakes: bool = True) -> None:
+        """Count a request no more, and wake `drain` if it was the last one."""
+        self._running.pop(request_id, None)
+        if wakes and self._is_idle is not None and not self._running:
+            self._is_idle.set()
+            self._is_idle = None
+
+    def _check_draining(self) -> None:
+        if self._is_draining:
+            raise EngineDrainingError("the engine is draining: it accepts no new requests")
 
     def abort(self, request_id: str) -> None:
         """End a request; an unknown id is ignored."""
@@ -136,7 +208,7 @@ class EncoderEngine(AsyncContextManagerMixin):
 class _EncoderLoop:
     """A step loop that only waits for `stop`, since callers run the batches."""
 
-    def __init__(self, batcher: EncoderBatcher) -> None:
+    def __init__(self, batcher: _Batcher) -> None:
         self._batcher = batcher
         self._stopped = threading.Event()
 

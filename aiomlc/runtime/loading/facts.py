@@ -14,6 +14,7 @@ from aiomlc.models import (
     AnyConfig,
     ModelDescription,
     Parameter,
+    SpeechConfig,
     VisionConfig,
     describe_model,
     model_parameters,
@@ -26,8 +27,13 @@ from aiomlc.weights.formats.directory import read_source, read_tower_source
 from aiomlc.weights.formats.source import Source
 from aiomlc.weights.plan import make_plan
 
-# By the kind of model. Encoders and towers are small, and embeddings are compared numerically.
-_DEFAULTS: Final = {"decoder": "q4f16_1", "encoder": "q0f32", "vision": "q0f32"}
+# By the kind of model. The others than decoders are small, and embeddings are compared numerically.
+_DEFAULTS: Final = {
+    "decoder": "q4f16_1",
+    "encoder": "q0f32",
+    "speech": "q0f32",
+    "vision": "q0f32",
+}
 # The quantizations of a decoder that its tower has as well; with another one, it has the default.
 _TOWER_FORMATS: Final = ("q0bf16", "q8_0")
 
@@ -111,8 +117,8 @@ class ModelFacts:
         source = read(self.directory.files)
         if (vision := self.description.vision) is not None:
             source = source.renamed(vision.renamed)
-        if isinstance(self.config, VisionConfig):
-            source = source.of_tower(self.parameters)
+        if isinstance(self.config, VisionConfig | SpeechConfig):
+            source = source.with_flat_columns(self.parameters)
         return source
 
     @property

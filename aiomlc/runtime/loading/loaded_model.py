@@ -22,6 +22,7 @@ from aiomlc.sampling_params import SamplingParams
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Classifier, Embedder
     from aiomlc.runtime.loading.memory_plan import MemoryPlan
+    from aiomlc.runtime.speech.transcriber import Transcriber
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,6 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEncoder:
-    """An encoder that is ready to serve."""
+    """An encoder, or a speech model, that is ready to serve."""
 
-    model: Embedder | Classifier
+    model: Embedder | Classifier | Transcriber

@@ -1,4 +1,4 @@
-"""Open a decoder or an encoder, depending on the model's configuration."""
+"""Open a decoder, an encoder or a speech model, depending on the model's configuration."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel
 from aiomlc.runtime.loading.model_directory import fetch_model
 from aiomlc.runtime.loading.open_decoder import load_decoder
 from aiomlc.runtime.loading.open_encoder import load_encoder
+from aiomlc.runtime.loading.open_speech import load_speech
 from aiomlc.runtime.loading.progress import OnProgress, ignore_progress
 
 
@@ -39,7 +40,13 @@ async def load_any(
         engine_config.quantization,
         vision_quantization=engine_config.vision_quantization,
     )
-    if await to_thread.run_sync(lambda: facts.is_encoder):
-        return await load_encoder(facts, device=device, engine_config=engine_config, report=report)
-
-    return await load_decoder(facts, device=device, mode=mode, config=engine_config, report=report)
+    match await to_thread.run_sync(lambda: facts.config.kind):
+        case "encoder":
+            load = load_encoder
+        case "speech":
+            load = load_speech
+        case _:
+            return await load_decoder(
+                facts, device=device, mode=mode, config=engine_config, report=report
+            )
+    return await load(facts, device=device, engine_config=engine_config, report=report)

@@ -83,7 +83,7 @@ class NativeEncoder:
             (len(each.ids) for each in inputs),
         )
         tensors = [tvm_ffi.from_dlpack(np.fromiter(a, np.int32)) for a in arrays]
-        outputs = self._forward(self._handle, tensors)
+        outputs = self._forward(self._handle, "encode", tensors)
         rows: Any = np.from_dlpack(outputs)
         return cast("NDArray[np.float32]", rows)
 

@@ -67,5 +67,5 @@ class NativeTower:
         import tvm_ffi
 
         tensors = [tvm_ffi.from_dlpack(inputs[name]) for name in self._inputs]
-        rows: Any = np.from_dlpack(self._forward(self._handle, tensors))
+        rows: Any = np.from_dlpack(self._forward(self._handle, "encode", tensors))
         return cast("NDArray[np.float32]", rows)

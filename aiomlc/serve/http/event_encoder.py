@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatEventEncoder", "EventEncoder", "ResponseEventEncoder", "TextEventEncoder")
+__all__ = (
+    "ChatEventEncoder",
+    "EventEncoder",
+    "ResponseEventEncoder",
+    "TextEventEncoder",
+    "TranscriptEventEncoder",
+)
 
 from collections.abc import Iterable
 from typing import Any, Final, Protocol, final
@@ -13,6 +19,11 @@ from pydantic import BaseModel
 from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.api.protocol.completion import Completion
 from aiomlc.api.protocol.response import ResponseEvent
+from aiomlc.api.protocol.transcription import (
+    TranscriptDelta,
+    TranscriptDone,
+    TranscriptionSegment,
+)
 from aiomlc.serve.http.http_errors import HTTPError
 from aiomlc.serve.http.json_text import to_json
 
@@ -24,7 +35,10 @@ _MARK = "\x00\x00"
 class EventEncoder(Protocol):
     """The encoder of one stream."""
 
-    last: bytes  #: The events after the last chunk or error.
+    @property
+    def last(self) -> bytes:
+        """The events after the last chunk or error."""
+        ...
 
     def encode(self, chunks: Iterable[Any], /) -> bytes:
         """Return the events of chunks."""
@@ -54,6 +68,33 @@ class TextEventEncoder(_DataEncoder):
 
     def encode(self, chunks: Iterable[Completion]) -> bytes:
         return b"".join(map(_encode_data, chunks))
+
+
+@final
+class TranscriptEventEncoder:
+    """The encoder of one transcription's segments: events of new text, then one of the whole."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._has_failed = False
+
+    @property
+    def last(self) -> bytes:
+        """The event of the whole text, unless the transcription failed."""
+        return b"" if self._has_failed else _encode_data(TranscriptDone(text="".join(self._texts)))
+
+    def encode(self, segments: Iterable[TranscriptionSegment]) -> bytes:
+        return b"".join(map(self._encode, segments))
+
+    def encode_error(self, error: HTTPError) -> bytes:
+        self._has_failed = True
+        return b"data: %b\n\n" % orjson.dumps(error.body())
+
+    def _encode(self, segment: TranscriptionSegment) -> bytes:
+        # As in the whole text, there is no space before the first word.
+        delta = segment.text if self._texts else segment.text.lstrip()
+        self._texts.append(delta)
+        return _encode_data(TranscriptDelta(delta=delta))
 
 
 @final

@@ -49,7 +49,7 @@ async def send_events(
     response = _EventResponse(send)
     tasks.start_soon(response.watch, options, tasks.cancel_scope)
     encode = partial(_encode, encoder, chunks.has_logprobs)
-    last = encoder.last
+    error_events = b""
     async with chunks:
         try:
             is_first = True
@@ -64,9 +64,9 @@ async def send_events(
             if not await response.begin_error():
                 raise
 
-            last = encoder.encode_error(to_http_error(error)) + last
+            error_events = encoder.encode_error(to_http_error(error))
 
-    await response.end(last, options.write_timeout)
+    await response.end(error_events + encoder.last, options.write_timeout)
 
 
 async def _encode(encoder: EventEncoder, has_logprobs: bool, chunks: list[Any]) -> bytes:

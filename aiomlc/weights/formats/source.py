@@ -95,11 +95,12 @@ class Source:
             name_in_file=name_in_file,
         )
 
-    def of_tower(self, parameters: Iterable[Parameter]) -> Source:
-        """Return the source as that of a tower's parameters, whose matrices have two axes.
+    def with_flat_columns(self, parameters: Iterable[Parameter]) -> Source:
+        """Return the source of parameters whose matrices have more axes in files of convolutions.
 
-        Matrices that multiply pixels have an axis for each of channels, rows and columns. MLC's
-        format has the names of Hugging Face, too.
+        Matrices that multiply pixels have an axis for each of channels, rows and columns, those
+        that multiply frames one for channels and one for frames. MLC's format has the names of
+        Hugging Face, too.
         """
         tensors = dict(self.tensors)
         columns = [

@@ -6,6 +6,7 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <memory>
@@ -39,8 +40,9 @@ EncoderRef OpenEncoder(const ffi::Module& library, const ffi::Array<ffi::Tensor>
   return EncoderRef(std::make_unique<TvmEncoder>(library, params, num_threads));
 }
 
-ffi::Tensor Forward(const EncoderRef& encoder, const ffi::Array<ffi::Tensor>& inputs) {
-  return encoder->encoder->Forward(inputs);
+ffi::Tensor Forward(const EncoderRef& encoder, const ffi::String& function,
+                    const ffi::Array<ffi::Tensor>& inputs) {
+  return encoder->encoder->Forward(function, inputs);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -1,11 +1,13 @@
 /*!
  * \file model/tvm_encoder.h
- * \brief A compiled encoder with its weights, which computes a row for each token or each input.
+ * \brief A compiled model without a KV cache of its own, with its weights: an encoder, a tower, or
+ * a model that transcribes speech.
  */
 #ifndef AIOMLC_MODEL_TVM_ENCODER_H_
 #define AIOMLC_MODEL_TVM_ENCODER_H_
 
 #include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/string.h>
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <mutex>
@@ -14,7 +16,7 @@
 
 namespace aiomlc {
 
-/*! \brief Runs a compiled encoder in TVM's virtual machine. Thread-safe: calls are serialized. */
+/*! \brief Runs a compiled model in TVM's virtual machine. Thread-safe: calls are serialized. */
 class TvmEncoder final {
  public:
   /*!
@@ -26,19 +28,21 @@ class TvmEncoder final {
              int num_threads);
 
   /*!
-   * \brief Encode concatenated inputs without padding.
-   * \param inputs The arguments of the library's function, in its order. The inputs of texts are
-   * the ids, positions and types of all tokens, and the number of tokens of each text.
-   * \return float32, a row for each token, or for each input if the library pools.
+   * \brief Call a function of the library, whose inputs are concatenated without padding.
+   * \param function Its name; "encode" is the function of an encoder.
+   * \param inputs Its arguments, in its order. The inputs of texts are the ids, positions and types
+   * of all tokens, and the number of tokens of each text.
+   * \return The result; of `encode` float32, a row for each token, or for each input if the library
+   * pools.
    */
-  tvm::ffi::Tensor Forward(const tvm::ffi::Array<tvm::ffi::Tensor>& inputs);
+  tvm::ffi::Tensor Forward(const tvm::ffi::String& function,
+                           const tvm::ffi::Array<tvm::ffi::Tensor>& inputs);
 
  private:
   std::mutex mutex_;
   ThreadPool pool_;
   tvm::ffi::Array<tvm::ffi::Tensor> params_;
   tvm::ffi::Module vm_;
-  tvm::ffi::Function encode_;
 };
 
 }  // namespace aiomlc

@@ -47,6 +47,7 @@ from aiomlc.compiler.backends.cpu.packed import (
     CpuWeighRows,
 )
 from aiomlc.compiler.backends.cpu.shard_layers import SHARD_LAYERS
+from aiomlc.compiler.backends.cpu.slot_layers import SLOT_LAYERS
 from aiomlc.compiler.backends.cpu.stream_layers import STREAM_LAYERS
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
@@ -89,10 +90,11 @@ from aiomlc.models.graph.packed import (
     UnitNorm,
     WeighRows,
 )
+from aiomlc.models.graph.speech import SpeechModel
 from aiomlc.models.graph.vision import AnyEncoder, VisionTower
 from aiomlc.models.parameters.packed_layout import Layout
 
-Graph = TypeVar("Graph", Decoder, Encoder, BlockEncoder, VisionTower, AnyEncoder)
+Graph = TypeVar("Graph", Decoder, Encoder, BlockEncoder, VisionTower, SpeechModel, AnyEncoder)
 
 #: Replacements of the layers without a matrix.
 _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
@@ -116,6 +118,7 @@ _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
     **COLUMN_LAYERS,
     **STREAM_LAYERS,
     **SHARD_LAYERS,
+    **SLOT_LAYERS,
     AlibiAttention: CpuAlibiAttention,
     BiasedAttention: CpuBiasedAttention,
     Relu: CpuRelu,

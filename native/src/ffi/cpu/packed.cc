@@ -130,6 +130,26 @@ void CallAlibiAttention(TensorView qkv, TensorView lengths, TensorView slopes, f
   AttendFused(args, qkv, sizes, shape, out);
 }
 
+/*! \brief Attention without RoPE to all rows of a sequence, of separate queries, keys and values. */
+void CallSplitAttention(TensorView queries, TensorView keys, TensorView values, TensorView lengths,
+                        int64_t num_heads, double scale, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.packed_split_attention");
+  args.RequireShape(queries, "queries", {kAny, kAny});
+  const int64_t rows = queries.size(0), size = queries.size(1);
+  args.Require(num_heads > 0 && size > 0 && size % num_heads == 0,
+               "the last axis of queries must be a multiple of ", num_heads, ", got ", size);
+  args.RequireShape(keys, "keys", {rows, size});
+  args.RequireShape(values, "values", {rows, size});
+  args.RequireShape(out, "out", {rows, size});
+  PackedAttentionShape shape;
+  shape.heads = {num_heads, num_heads, size / num_heads};
+  shape.scale = static_cast<float>(scale);
+  const PackedInputs inputs{args.Data<float>(queries, "queries"), args.Data<float>(keys, "keys"),
+                            args.Data<float>(values, "values"), size, size};
+  AttendPacked(ThreadPool::Current(), shape, LengthsOf(args, lengths, rows), inputs,
+               args.Data<float>(out, "out"));
+}
+
 /*! \brief The axis of the position that each frequency multiplies. */
 std::vector<uint8_t> AxesOf(const TensorArguments& args, const TensorView& axes, int64_t count) {
   args.RequireShape(axes, "axes", {count});
@@ -330,6 +350,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   DefinePicker("aiomlc.cpu.last_rows", true);
   refl::GlobalDef()
       .def("aiomlc.cpu.packed_attention", CallAttention)
+      .def("aiomlc.cpu.packed_split_attention", CallSplitAttention)
       .def("aiomlc.cpu.packed_rotary_attention", CallRotaryAttention)
       .def("aiomlc.cpu.packed_axial_attention", CallAxialAttention)
       .def("aiomlc.cpu.packed_biased_attention", CallBiasedAttention)

@@ -1,0 +1,1 @@
+"""Audio of requests: its bounded decoding to samples."""

@@ -1,0 +1,99 @@
+"""The audio that callers pass: samples, the bytes of a file, or its path."""
+
+from __future__ import annotations
+
+__all__ = ("AudioInput", "load_audio")
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.audio.decode import SAMPLE_RATE, decode_audio
+from aiomlc.runtime.audio.limits import AudioLimits
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Samples (mono, 16 kHz, float32 or float64), the bytes of a file, or its path.
+AudioInput: TypeAlias = "NDArray[np.floating] | bytes | str | os.PathLike[str]"
+_MAX_DECODINGS = 2  # At the same time, which bounds the memory.
+_limiter: RunVar[CapacityLimiter] = RunVar("_limiter")
+
+
+async def load_audio(
+    source: AudioInput, limits: AudioLimits, param: str = "audio"
+) -> NDArray[np.float32]:
+    """Return samples at 16 kHz, float32 `[samples]`; a file is decoded in a worker thread.
+
+    Raises:
+        BadRequestError: If the audio is of another type, missing, damaged, empty, or exceeds a
+            limit; `param` names the field.
+        MissingPackageError: If a package of the extra `audio` is not installed.
+    """
+    async with _decodings():
+        return await run_in_worker(lambda is_cancelled: _load(source, limits, param, is_cancelled))
+
+
+def _load(
+    source: AudioInput, limits: AudioLimits, param: str, is_cancelled: Callable[[], bool]
+) -> NDArray[np.float32]:
+    match source:
+        case np.ndarray():
+            return _checked(source, limits, param)
+        case bytes():
+            return decode_audio(source, limits, param, is_cancelled)
+        case str() | os.PathLike():
+            return decode_audio(_read(Path(source), limits, param), limits, param, is_cancelled)
+        case _:
+            raise BadRequestError(
+                f"{param}: must be samples (a float array of NumPy), the bytes of a file, or its "
+                f"path, got {type(source).__name__}",
+                param=param,
+            )
+
+
+def _checked(samples: NDArray[np.floating], limits: AudioLimits, param: str) -> NDArray[np.float32]:
+    if samples.ndim != 1 or samples.dtype not in (np.float32, np.float64) or not samples.size:
+        raise BadRequestError(
+            f"{param}: samples must be float32 or float64 [samples], between -1 and 1 at "
+            f"{SAMPLE_RATE} Hz, got {samples.dtype} {list(samples.shape)}",
+            param=param,
+        )
+
+    if len(samples) > limits.max_seconds * SAMPLE_RATE:
+        raise BadRequestError(
+            f"{param}: must have at most {limits.max_seconds:g} s, got "
+            f"{len(samples) / SAMPLE_RATE:g}: pass a part of it, or raise max_audio_seconds",
+            param=param,
+        )
+
+    if not np.isfinite(samples).all():
+        raise BadRequestError(f"{param}: samples must be finite numbers", param=param)
+
+    return samples.astype(np.float32)  # A copy, which the caller cannot change.
+
+
+def _read(path: Path, limits: AudioLimits, param: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            # One byte more than allowed, which the decoder refuses.
+            return file.read(limits.max_bytes + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadRequestError(f"{param}: cannot read {path}: {reason}", param=param) from None
+
+
+def _decodings() -> CapacityLimiter:
+    limiter = _limiter.get(None)
+    if limiter is None:
+        limiter = CapacityLimiter(_MAX_DECODINGS)
+        _limiter.set(limiter)
+
+    return limiter

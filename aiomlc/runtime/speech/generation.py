@@ -1,0 +1,126 @@
+"""The special tokens and the rules of a model that transcribes speech, from its files."""
+
+from __future__ import annotations
+
+__all__ = ("SpeechTokens", "read_log_mel", "read_speech_tokens")
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aiomlc.gguf.directory import ConfigFiles
+from aiomlc.models import SpeechConfig
+from aiomlc.models.config.fields import Fields
+from aiomlc.runtime.speech.features import LogMel
+from aiomlc.validation.model_files import load_errors
+
+_GENERATION = "generation_config.json"
+_PREPROCESSOR = "preprocessor_config.json"
+_SAMPLE_RATE, _HOP, _FFT_SIZE = 16_000, 160, 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechTokens:
+    """The token ids that control a model, and those that it must not generate."""
+
+    end: int
+    start: int
+    no_timestamps: int  #: The first timestamp follows it.
+    previous: int | None = None  #: Begins the text before a window; None if there is none.
+    languages: Mapping[str, int] = field(default_factory=dict)  #: By code; empty for one language.
+    tasks: Mapping[str, int] = field(default_factory=dict)  #: `transcribe` and `translate`.
+    suppressed: tuple[int, ...] = ()
+    suppressed_first: tuple[int, ...] = ()  #: As the first token of a window.
+    max_first_timestamp: int | None = None  #: The largest timestamp at the start, as an index.
+
+    @property
+    def first_timestamp(self) -> int:
+        """The token of 0 seconds; each one after it is 20 ms later."""
+        return self.no_timestamps + 1
+
+    @property
+    def no_speech(self) -> int:
+        """The token whose probability at the start is that of silence."""
+        return self.no_timestamps - 1
+
+
+def read_log_mel(files: ConfigFiles, config: SpeechConfig) -> LogMel:
+    """Return the features of a model, from `preprocessor_config.json`.
+
+    Raises:
+        ModelLoadError: If a field is invalid, or does not fit the model.
+    """
+    path = files.path(_PREPROCESSOR)
+    fields = Fields(files.object(_PREPROCESSOR) or {}, path)
+    required = {
+        "feature_size": config.num_mels,
+        "sampling_rate": _SAMPLE_RATE,
+        "hop_length": _HOP,
+        "n_fft": _FFT_SIZE,
+        "chunk_length": config.window_frames * _HOP // _SAMPLE_RATE,
+    }
+    with load_errors(path):
+        for name, expected in required.items():
+            if (value := fields.integer(name, expected)) != expected:
+                raise fields.error(name, f"must be {expected}, got {value}")
+
+    return LogMel(config.num_mels, _SAMPLE_RATE, _HOP, _FFT_SIZE)
+
+
+def read_speech_tokens(files: ConfigFiles, config: SpeechConfig) -> SpeechTokens:
+    """Return the special tokens of a model, from `generation_config.json`.
+
+    Raises:
+        ModelLoadError: If a field is missing or invalid.
+    """
+    path = files.path(_GENERATION)
+    fields = Fields(files.object(_GENERATION) or {}, path)
+    reader = _TokenReader(fields, config.vocab_size)
+    is_multilingual = fields.boolean("is_multilingual", False)
+    with load_errors(path):
+        return SpeechTokens(
+            end=reader.token("eos_token_id"),
+            start=reader.token("decoder_start_token_id"),
+            no_timestamps=reader.token("no_timestamps_token_id"),
+            previous=reader.optional("prev_sot_token_id"),
+            languages={
+                name.strip("<|>"): token for name, token in reader.named("lang_to_id").items()
+            }
+            if is_multilingual
+            else {},
+            tasks=reader.named("task_to_id") if is_multilingual else {},
+            suppressed=reader.tokens("suppress_tokens"),
+            suppressed_first=reader.tokens("begin_suppress_tokens"),
+            max_first_timestamp=fields.integer("max_initial_timestamp_index")
+            if "max_initial_timestamp_index" in fields
+            else None,
+        )
+
+
+class _TokenReader:
+    """Reads token ids, each of which must be in the vocabulary."""
+
+    def __init__(self, fields: Fields, vocab_size: int) -> None:
+        self._fields = fields
+        self._vocab_size = vocab_size
+
+    def token(self, name: str) -> int:
+        return self._checked(name, self._fields.integer(name))
+
+    def optional(self, name: str) -> int | None:
+        return self.token(name) if name in self._fields else None
+
+    def tokens(self, name: str) -> tuple[int, ...]:
+        ids = self._fields.integers(name) if name in self._fields else []
+        return tuple(self._checked(name, token) for token in ids)
+
+    def named(self, name: str) -> dict[str, int]:
+        inner = self._fields.nested(name)
+        reader = _TokenReader(inner, self._vocab_size)
+        return {each: reader._checked(each, inner.value(each)) for each in inner.names()}
+
+    def _checked(self, name: str, value: object) -> int:
+        if type(value) is not int or not 0 <= value < self._vocab_size:
+            problem = f"must have token ids in [0, {self._vocab_size}), got {value!r}"
+            raise self._fields.error(name, problem)
+
+        return value

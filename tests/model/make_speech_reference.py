@@ -1,0 +1,145 @@
+"""Compute what transformers computes with the tiny models that transcribe speech, in float32.
+
+Run `python -m tests.model.make_speech_reference`; it rewrites `tests/model/reference/speech.npz`.
+Requires torch and transformers, which the tests do not.
+"""
+
+from __future__ import annotations
+
+__all__ = ("DECODED", "OPTIONS", "REFERENCE", "SECONDS", "rule_cases")
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.model.tiny_speech import (
+    GENERATION_CONFIG,
+    SAMPLE_RATE,
+    SPEECH_CONFIG,
+    speech_audio,
+    speech_weights,
+    write_speech,
+)
+
+REFERENCE = Path(__file__).parent / "reference" / "speech.npz"
+SECONDS = (2.0, 1.3, 9.4)  #: Of the audio.
+#: Tokens of a window.
+DECODED = [GENERATION_CONFIG["decoder_start_token_id"], 122, 126, 130, 45, 3, 77, 60, 160, 161, 9]
+#: Settings of `generate`, by name.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "detected": {},
+    "german": {"language": "de", "task": "transcribe"},
+    "translated": {"language": "fr", "task": "translate"},
+    "conditioned": {"language": "en", "task": "transcribe", "condition_on_prev_tokens": True},
+}
+
+
+def _features(extractor: Any, seconds: float) -> NDArray[np.float32]:  # noqa: ANN401 - untyped.
+    long = {"truncation": False, "padding": "longest"} if seconds > SECONDS[0] else {}
+    result = extractor(
+        speech_audio(seconds), sampling_rate=SAMPLE_RATE, return_tensors="np", **long
+    )
+    features: NDArray[np.float32] = result["input_features"][0]
+    return features
+
+
+def _load(seed: int) -> tuple[Any, Any]:
+    import transformers
+
+    with tempfile.TemporaryDirectory() as directory:
+        write_speech(Path(directory), weights=speech_weights(seed))
+        model, problems = transformers.WhisperForConditionalGeneration.from_pretrained(
+            directory, attn_implementation="eager", dtype="float32", output_loading_info=True
+        )
+        extractor = transformers.WhisperFeatureExtractor.from_pretrained(directory)
+    others = [problems[kind] for kind in ("unexpected_keys", "mismatched_keys")]
+    missing = set(problems["missing_keys"]) - {"proj_out.weight"}
+    if missing or any(others):
+        raise ValueError(f"missing {missing}, unexpected or of another shape {others}")
+    return model.eval(), extractor
+
+
+def _generate(model: Any, features: NDArray[np.float32], **options: Any) -> NDArray[np.int64]:  # noqa: ANN401
+    import torch
+
+    inputs = torch.from_numpy(features[np.newaxis])
+    tokens = model.generate(inputs, **options)[0].numpy()
+    result: NDArray[np.int64] = tokens
+    return result
+
+
+def rule_cases() -> list[tuple[list[int], NDArray[np.float32]]]:
+    """Return generated tokens and logits of the next one."""
+    random = np.random.Generator(np.random.PCG64(3))
+    first = GENERATION_CONFIG["no_timestamps_token_id"] + 1
+    cases = []
+    for text in ([], [0], [0, 5], [0, 5, 9], [0, 5, 9, 9], [0, 5, 9, 9, 6], [2, 5, 6, 4]):
+        # Small numbers are text or times, in turns: the first, third and fourth are times.
+        tokens = [
+            first + each if index % 4 in (0, 2, 3) else each for index, each in enumerate(text)
+        ]
+        for strength in (0.5, 4.0):
+            logits = strength * random.standard_normal(SPEECH_CONFIG["vocab_size"])
+            cases.append((tokens, logits.astype(np.float32)))
+    return cases
+
+
+def _apply_rules(
+    tokens: list[int], logits: NDArray[np.float32], *, timestamps: bool
+) -> NDArray[np.float32]:
+    """Return the logits after the processors that `generate` uses, in its order."""
+    import torch
+    from transformers import GenerationConfig
+    from transformers.generation import logits_process
+
+    config = GenerationConfig.from_dict(GENERATION_CONFIG)
+    start = [config.decoder_start_token_id]
+    processors = [
+        logits_process.SuppressTokensAtBeginLogitsProcessor(config.begin_suppress_tokens, 1),
+        logits_process.SuppressTokensLogitsProcessor(config.suppress_tokens),
+    ]
+    if timestamps:
+        processors.append(logits_process.WhisperTimeStampLogitsProcessor(config, 1))
+    scores = torch.from_numpy(logits[np.newaxis].copy())
+    for processor in processors:
+        scores = processor(torch.tensor([start + tokens]), scores)
+    result: NDArray[np.float32] = scores[0].numpy()
+    return result
+
+
+def main() -> None:
+    """Rewrite the reference file."""
+    import torch
+
+    model, extractor = _load(0)
+    values: dict[str, Any] = {}
+    with torch.inference_mode():
+        for seconds in SECONDS:
+            values[f"features-{seconds}"] = _features(extractor, seconds)
+        window = values[f"features-{SECONDS[0]}"]
+        output = model(
+            input_features=torch.from_numpy(window[np.newaxis]),
+            decoder_input_ids=torch.tensor([DECODED]),
+        )
+        values["states"] = output.encoder_last_hidden_state[0].numpy()
+        values["logits"] = output.logits[0].numpy()
+        for seconds in SECONDS:
+            features = values[f"features-{seconds}"]
+            for timestamps in (False, True) if seconds <= SECONDS[0] else (True,):
+                for name, options in OPTIONS.items():
+                    tokens = _generate(model, features, return_timestamps=timestamps, **options)
+                    values[f"tokens-{seconds}-{timestamps}-{name}"] = tokens
+        windows = torch.from_numpy(values[f"features-{SECONDS[1]}"][np.newaxis])
+        for index, (tokens, logits) in enumerate(rule_cases()):
+            for timestamps in (False, True):
+                name = f"rules-{index}-{timestamps}"
+                values[name] = _apply_rules(tokens, logits, timestamps=timestamps)
+        values["language"] = model.detect_language(windows).numpy()
+    np.savez_compressed(REFERENCE, **values)
+
+
+if __name__ == "__main__":
+    main()
