@@ -6,10 +6,12 @@ __all__ = (
     "DEAD_END",
     "FakeCore",
     "FakeEncoder",
+    "FakeSpeech",
     "Faults",
     "fake_encoder",
     "fake_loader",
     "fake_model",
+    "fake_speech",
     "faulty_loader",
     "unread",
 )
@@ -33,6 +35,7 @@ from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.runtime.mock.core import FakeCore
 from aiomlc.runtime.mock.encoder import FakeEncoder, fake_encoder
 from aiomlc.runtime.mock.model import fake_model
+from aiomlc.runtime.mock.speech import FakeSpeech, fake_speech
 from aiomlc.runtime.native.faults import Faults
 
 #: A `response_format` whose grammar allows a beginning and then no further token, so that the
@@ -55,10 +58,10 @@ async def unread(
         yield stream
 
 
-def fake_loader(core: Core | FakeEncoder | None = None, **options: Any) -> Loader:  # noqa: ANN401
+def fake_loader(core: Core | FakeEncoder | FakeSpeech | None = None, **options: Any) -> Loader:  # noqa: ANN401
     """Return a `loader` that opens `core`; if it is None, a new `FakeCore(**options)`.
 
-    With a `FakeEncoder`, the engine serves embeddings.
+    With a `FakeEncoder`, the engine serves embeddings; with a `FakeSpeech`, transcriptions.
     """
 
     async def load(
@@ -75,6 +78,9 @@ def fake_loader(core: Core | FakeEncoder | None = None, **options: Any) -> Loade
 
         if isinstance(core, FakeEncoder):
             return fake_encoder(core, **options)
+
+        if isinstance(core, FakeSpeech):
+            return fake_speech(core)
 
         return fake_model(FakeCore(**options) if core is None else core)
 

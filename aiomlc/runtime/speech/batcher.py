@@ -102,10 +102,11 @@ class SpeechBatcher:
             EngineClosedError: If the batcher is closed.
             RequestFailedError: If the model failed, or a logit is not finite.
         """
-        await checkpoint()
+        # Before anything is awaited, so that callers of the last batch are in the next one.
         step = _Step(tokens, reduce)
         self._waiting.append(step)
         try:
+            await checkpoint()
             while not step.result:
                 async with self._lock:
                     if not step.result:
