@@ -6,7 +6,7 @@ Requires torch and transformers, which the tests do not.
 
 from __future__ import annotations
 
-__all__ = ("DECODED", "OPTIONS", "REFERENCE", "SECONDS", "rule_cases")
+__all__ = ("DECODED", "MELS", "OPTIONS", "REFERENCE", "SECONDS", "rule_cases")
 
 import tempfile
 from pathlib import Path
@@ -19,13 +19,14 @@ from tests.model.tiny_speech import (
     GENERATION_CONFIG,
     SAMPLE_RATE,
     SPEECH_CONFIG,
+    WINDOW_SECONDS,
     speech_audio,
-    speech_weights,
     write_speech,
 )
 
 REFERENCE = Path(__file__).parent / "reference" / "speech.npz"
 SECONDS = (2.0, 1.3, 9.4)  #: Of the audio.
+MELS = (80, 128)
 #: Tokens of a window.
 DECODED = [GENERATION_CONFIG["decoder_start_token_id"], 122, 126, 130, 45, 3, 77, 60, 160, 161, 9]
 #: Settings of `generate`, by name.
@@ -37,8 +38,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def _features(extractor: Any, seconds: float) -> NDArray[np.float32]:  # noqa: ANN401 - untyped.
-    long = {"truncation": False, "padding": "longest"} if seconds > SECONDS[0] else {}
+def _features(mels: int, seconds: float) -> NDArray[np.float32]:
+    import transformers
+
+    extractor = transformers.WhisperFeatureExtractor(feature_size=mels, chunk_length=WINDOW_SECONDS)
+    long = {"truncation": False, "padding": "longest"} if seconds > WINDOW_SECONDS else {}
     result = extractor(
         speech_audio(seconds), sampling_rate=SAMPLE_RATE, return_tensors="np", **long
     )
@@ -46,20 +50,19 @@ def _features(extractor: Any, seconds: float) -> NDArray[np.float32]:  # noqa: A
     return features
 
 
-def _load(seed: int) -> tuple[Any, Any]:
+def _load() -> Any:  # noqa: ANN401 - untyped.
     import transformers
 
     with tempfile.TemporaryDirectory() as directory:
-        write_speech(Path(directory), weights=speech_weights(seed))
+        write_speech(Path(directory))
         model, problems = transformers.WhisperForConditionalGeneration.from_pretrained(
             directory, attn_implementation="eager", dtype="float32", output_loading_info=True
         )
-        extractor = transformers.WhisperFeatureExtractor.from_pretrained(directory)
     others = [problems[kind] for kind in ("unexpected_keys", "mismatched_keys")]
     missing = set(problems["missing_keys"]) - {"proj_out.weight"}
     if missing or any(others):
         raise ValueError(f"missing {missing}, unexpected or of another shape {others}")
-    return model.eval(), extractor
+    return model.eval()
 
 
 def _generate(model: Any, features: NDArray[np.float32], **options: Any) -> NDArray[np.int64]:  # noqa: ANN401
@@ -114,12 +117,13 @@ def main() -> None:
     """Rewrite the reference file."""
     import torch
 
-    model, extractor = _load(0)
+    model = _load()
     values: dict[str, Any] = {}
     with torch.inference_mode():
         for seconds in SECONDS:
-            values[f"features-{seconds}"] = _features(extractor, seconds)
-        window = values[f"features-{SECONDS[0]}"]
+            for mels in MELS:
+                values[f"features-{seconds}-{mels}"] = _features(mels, seconds)
+        window = values[f"features-{SECONDS[0]}-80"]
         output = model(
             input_features=torch.from_numpy(window[np.newaxis]),
             decoder_input_ids=torch.tensor([DECODED]),
@@ -127,12 +131,12 @@ def main() -> None:
         values["states"] = output.encoder_last_hidden_state[0].numpy()
         values["logits"] = output.logits[0].numpy()
         for seconds in SECONDS:
-            features = values[f"features-{seconds}"]
-            for timestamps in (False, True) if seconds <= SECONDS[0] else (True,):
+            features = values[f"features-{seconds}-80"]
+            for timestamps in (False, True) if seconds <= WINDOW_SECONDS else (True,):
                 for name, options in OPTIONS.items():
                     tokens = _generate(model, features, return_timestamps=timestamps, **options)
                     values[f"tokens-{seconds}-{timestamps}-{name}"] = tokens
-        windows = torch.from_numpy(values[f"features-{SECONDS[1]}"][np.newaxis])
+        windows = torch.from_numpy(values[f"features-{SECONDS[1]}-80"][np.newaxis])
         for index, (tokens, logits) in enumerate(rule_cases()):
             for timestamps in (False, True):
                 name = f"rules-{index}-{timestamps}"

@@ -7,6 +7,7 @@ __all__ = (
     "LANGUAGES",
     "SAMPLE_RATE",
     "SPEECH_CONFIG",
+    "WINDOW_SECONDS",
     "speech_audio",
     "speech_weights",
     "write_speech",

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from anyio import create_task_group, fail_after, to_thread, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
-
 from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, EngineConfig, MLCEngine

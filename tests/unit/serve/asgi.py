@@ -86,10 +86,17 @@ class ManualRequest:
     Args:
         app: The application.
         path: The path of the request.
-        fields: The JSON body.
+        fields: The JSON body, or the bytes of another body.
+        content_type: The type of the body.
     """
 
-    def __init__(self, app: ASGIApp, path: str, fields: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        path: str,
+        fields: Mapping[str, Any] | bytes,
+        content_type: str = "application/json",
+    ) -> None:
         self._app = app
         self.scope: dict[str, Any] = {
             "type": "http",
@@ -100,9 +107,10 @@ class ManualRequest:
             "raw_path": path.encode(),
             "root_path": "",
             "query_string": b"",
-            "headers": [(b"content-type", b"application/json")],
+            "headers": [(b"content-type", content_type.encode())],
         }
-        self._body: bytes | None = json.dumps(fields).encode()
+        is_raw = isinstance(fields, bytes)
+        self._body: bytes | None = fields if is_raw else json.dumps(fields).encode()
         self._gone = Event()
         self.reads: Event = Event()
         self.reads.set()

@@ -1,0 +1,199 @@
+"""The endpoints of speech models have OpenAI's shapes, as OpenAI's own client reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from anyio import create_task_group, fail_after, to_thread
+from openai import BadRequestError
+from openai.types.audio import TranscriptionVerbose
+
+from aiomlc import AsyncMLCEngine
+from aiomlc.serve import ServerOptions, create_app
+from aiomlc.testing import FakeCore, FakeSpeech, fake_loader
+from tests.audio_files import wav_bytes
+from tests.unit.serve.asgi import ManualRequest, events_of, http_client
+
+pytestmark = pytest.mark.timeout(30)
+
+FILE = ("a.wav", wav_bytes(np.zeros(64_000, np.float32)))  # Four seconds.
+TEXTS = (" one.", " two")
+
+
+def open_engine(*texts: str, **options: Any) -> AsyncMLCEngine:  # noqa: ANN401
+    return AsyncMLCEngine(loader=fake_loader(FakeSpeech(texts or TEXTS, **options)))
+
+
+async def post(
+    data: dict[str, Any],
+    *,
+    with_file: bool = True,
+    **options: Any,  # noqa: ANN401
+) -> httpx2.Response:
+    files = {"file": FILE} if with_file else None
+    async with (
+        open_engine() as engine,
+        http_client(create_app({"m": engine}, ServerOptions(**options))) as client,
+    ):
+        return await client.post("/v1/audio/transcriptions", data=data, files=files)
+
+
+async def test_openais_client_reads_every_format() -> None:
+    answers: dict[str, Any] = {}
+    for name in ("json", "text", "srt", "vtt", "verbose_json"):
+        async with open_engine() as engine:
+            client = engine.openai_client()
+            answers[name] = await client.audio.transcriptions.create(
+                model="m",
+                file=FILE,
+                response_format=name,  # type: ignore[call-overload]
+            )
+
+    assert answers["json"].text == "one. two"
+    assert answers["json"].usage.seconds == 4
+    assert answers["text"] == "one. two\n"
+    assert answers["srt"] == (
+        "1\n00:00:00,000 --> 00:00:02,000\none.\n\n2\n00:00:02,000 --> 00:00:04,000\ntwo\n\n"
+    )
+    assert answers["vtt"] == (
+        "WEBVTT\n\n00:00:00.000 --> 00:00:02.000\none.\n\n00:00:02.000 --> 00:00:04.000\ntwo\n\n"
+    )
+    verbose = answers["verbose_json"]
+    assert isinstance(verbose, TranscriptionVerbose)
+    assert (verbose.language, verbose.duration, verbose.text) == ("en", 4, "one. two")
+    assert [segment.text for segment in verbose.segments or []] == list(TEXTS)
+    assert verbose.model_extra == {"task": "transcribe"}
+
+
+async def test_openais_client_reads_the_stream() -> None:
+    async with open_engine() as engine:
+        stream = await engine.openai_client().audio.transcriptions.create(
+            model="m", file=FILE, response_format="json", stream=True
+        )
+        events = [event async for event in stream]
+
+    assert [event.type for event in events] == [
+        "transcript.text.delta",
+        "transcript.text.delta",
+        "transcript.text.done",
+    ]
+    assert [event.delta for event in events[:2]] == ["one.", " two"]  # type: ignore[union-attr]
+    assert events[2].text == "one. two"  # type: ignore[union-attr]
+
+
+async def test_openais_client_translates() -> None:
+    async with open_engine() as engine:
+        # OpenAI no longer offers it to new programs.
+        with pytest.warns(DeprecationWarning, match="deprecated"):
+            answer = await engine.openai_client().audio.translations.create(
+                model="m", file=FILE, response_format="verbose_json", prompt="a", temperature=0.4
+            )
+
+    assert (answer.text, answer.language) == ("one. two", "en")
+    assert [segment.temperature for segment in answer.segments or []] == [0.4, 0.4]
+
+
+async def test_openais_client_gets_errors_that_name_the_field() -> None:
+    async with open_engine() as engine:
+        client = engine.openai_client()
+        with pytest.raises(BadRequestError) as info:
+            await client.audio.transcriptions.create(model="m", file=("a.wav", b"RIFF no audio"))
+
+    assert info.value.param == "file"
+    assert "cannot be decoded" in info.value.message
+
+
+@pytest.mark.parametrize(
+    ("data", "param", "message"),
+    [
+        ({"language": "xx"}, "language", "one of en, de"),
+        ({"response_format": "xml"}, "response_format", "json, verbose_json"),
+        ({"stream": "maybe"}, "stream", "true or false"),
+        ({"stream": "true", "response_format": "srt"}, "response_format", "json with stream"),
+        ({"temperature": "warm"}, "temperature", "a number"),
+        ({"temperature": "3"}, "temperature", "from 0 to 1"),
+        ({"timestamp_granularities[]": ["word"]}, "timestamp_granularities", "segment"),
+        ({"chunking_strategy": "auto"}, "chunking_strategy", "unknown"),
+    ],
+)
+async def test_invalid_fields_are_named(data: dict[str, Any], param: str, message: str) -> None:
+    response = await post(data)
+
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == param
+    assert message in response.json()["error"]["message"]
+
+
+async def test_a_request_needs_a_form_with_a_file_of_limited_size() -> None:
+    missing = await post({"model": "m"}, with_file=False)
+    large = await post({}, max_audio_size=1000)
+    async with (
+        open_engine() as engine,
+        http_client(create_app({"m": engine})) as client,
+    ):
+        path = "/v1/audio/transcriptions"
+        plain = await client.post(path, json={"file": "a"})
+        broken = await client.post(
+            path, content=b"--x", headers={"content-type": "multipart/form-data"}
+        )
+
+    assert (missing.status_code, plain.status_code) == (415, 415)
+    assert (large.status_code, broken.status_code) == (413, 400)
+    assert broken.json()["error"]["code"] == "invalid_form"
+
+
+async def test_a_failure_after_the_first_segment_is_an_event() -> None:
+    speech = FakeSpeech(TEXTS, hand_stepped=True)
+    engine = AsyncMLCEngine(loader=fake_loader(speech))
+    async with engine, http_client(create_app({"m": engine})) as client:
+
+        def fail_later() -> None:
+            speech.allow(8)  # The language, two times, five letters and the end are nine.
+            speech.wait_for_steps(9)
+            speech.allow(1)
+            speech.wait_for_steps(10)
+            speech.failure = ValueError("broken")
+            speech.allow(1)
+
+        async with create_task_group() as tasks:
+            tasks.start_soon(to_thread.run_sync, fail_later)
+            response = await client.post(
+                "/v1/audio/transcriptions", data={"stream": "true"}, files={"file": FILE}
+            )
+
+    events = events_of(response.text)
+    assert events[0]["delta"] == "one."
+    assert "broken" in events[1]["error"]["message"]
+    assert len(events) == 2
+
+
+async def test_a_decoder_does_not_transcribe() -> None:
+    engine = AsyncMLCEngine(loader=fake_loader(FakeCore(["a"])))
+    async with engine, http_client(create_app({"m": engine})) as client:
+        response = await client.post("/v1/audio/transcriptions", files={"file": FILE})
+
+    assert response.status_code == 400
+    assert "does not support transcribe" in response.json()["error"]["message"]
+
+
+async def test_a_client_that_goes_away_frees_the_slot() -> None:
+    speech = FakeSpeech(["a", "b"], num_slots=1, hand_stepped=True)
+    engine = AsyncMLCEngine(loader=fake_loader(speech))
+    async with engine:
+        app = create_app({"m": engine})
+        path = "/v1/audio/transcriptions"
+        async with http_client(app) as client:
+            form = client.build_request("POST", path, files={"file": FILE})
+        request = ManualRequest(app, path, form.read(), form.headers["content-type"])
+        async with create_task_group() as tasks:
+            tasks.start_soon(request.run)
+            await to_thread.run_sync(speech.wait_for_steps, 1)
+            request.disconnect()
+            speech.allow(100)
+        with fail_after(10):
+            answer = await engine.transcribe(np.zeros(16_000, np.float32))
+
+    assert answer.text == "b"
