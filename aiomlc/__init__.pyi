@@ -54,9 +54,12 @@ from .api.protocol.ranking import ClassifyResponse as ClassifyResponse
 from .api.protocol.ranking import RerankResponse as RerankResponse
 from .api.protocol.ranking import ScoreResponse as ScoreResponse
 from .api.protocol.response import Response as Response
+from .api.protocol.transcription import Transcription as Transcription
+from .api.protocol.transcription import TranscriptionSegment as TranscriptionSegment
 from .api.radix_tree import PagedRadixTree as PagedRadixTree
 from .api.responses.resource import ResponseStream as ResponseStream
 from .api.streams.pending_stream import PendingStream as PendingStream
+from .api.transcription import TranscriptionStream as TranscriptionStream
 from .runtime.engine.core_protocol import TokenLogprob as TokenLogprob
 from .runtime.engine.stream import Delta as Delta
 from .runtime.tokenization.stop_str_handler import StopStrHandler as StopStrHandler

@@ -59,9 +59,9 @@ class TranscriptionOptions(TypedDict, total=False):
     compression_ratio_threshold: Annotated[
         float | None, Doc("Above it, a text repeats itself and is wrong (2.4).")
     ]
-    logprob_threshold: Annotated[float | None, Doc("Below it, a text is a guess (-1).")]
+    logprob_threshold: Annotated[float | None, Doc("Below it, a text is unlikely (-1).")]
     no_speech_threshold: Annotated[
-        float | None, Doc("Above it, a guess is silence and dropped (0.6).")
+        float | None, Doc("Above it, an unlikely text is silence (0.6).")
     ]
     seed: Annotated[int | None, Doc("Of temperatures above 0 (random).")]
     extra_body: Annotated[Mapping[str, Any] | None, Doc("Further fields, merged with the others.")]

@@ -24,8 +24,8 @@ class Thresholds:
     """When a text is taken for wrong; None for never. The defaults are Whisper's."""
 
     compression_ratio: float | None = 2.4  #: A text that compresses better repeats itself.
-    log_prob: float | None = -1.0  #: A lower average is a guess.
-    no_speech: float | None = 0.6  #: A guess with a higher probability of silence is dropped.
+    log_prob: float | None = -1.0  #: A text with a lower average is unlikely.
+    no_speech: float | None = 0.6  #: An unlikely text with a higher probability of silence is dropped.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +50,9 @@ class DecodedWindow:
         if self.is_silence(limits):
             return False
 
-        repeats = limits.compression_ratio
-        guesses = limits.log_prob
-        return (repeats is not None and self.compression_ratio > repeats) or (
-            guesses is not None and self.avg_logprob < guesses
-        )
+        largest, least = limits.compression_ratio, limits.log_prob
+        repeats = largest is not None and self.compression_ratio > largest
+        return repeats or (least is not None and self.avg_logprob < least)
 
 
 class _Choice(NamedTuple):
