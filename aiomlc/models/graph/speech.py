@@ -1,7 +1,7 @@
 """The graph of a model that transcribes speech: an encoder of log-mel frames, and a decoder whose
 layers attend to their own tokens and to the encoder's outputs.
 
-Rows are frames or tokens. Those of several windows are concatenated without padding.
+Rows are frames or tokens. The rows of several windows are concatenated without padding.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Batcher(Protocol):
-    """What runs the model, in threads of its callers."""
+    """The part that runs the model, in threads of its callers."""
 
     def close(self) -> None: ...
 
