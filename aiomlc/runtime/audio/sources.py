@@ -42,7 +42,7 @@ async def load_audio(
 
 
 def _load(
-    source: AudioInput, limits: AudioLimits, param: str, is_cancelled: Callable[[], bool]
+    source: object, limits: AudioLimits, param: str, is_cancelled: Callable[[], bool]
 ) -> NDArray[np.float32]:
     match source:
         case np.ndarray():
@@ -60,7 +60,7 @@ def _load(
 
 
 def _checked(samples: NDArray[np.floating], limits: AudioLimits, param: str) -> NDArray[np.float32]:
-    if samples.ndim != 1 or samples.dtype not in (np.float32, np.float64) or not samples.size:
+    if samples.ndim != 1 or samples.dtype.name not in ("float32", "float64") or not samples.size:
         raise BadRequestError(
             f"{param}: samples must be float32 or float64 [samples], between -1 and 1 at "
             f"{SAMPLE_RATE} Hz, got {samples.dtype} {list(samples.shape)}",

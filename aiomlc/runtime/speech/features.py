@@ -68,8 +68,8 @@ class LogMel:
     @cached_property
     def filters(self) -> NDArray[np.float64]:
         """Triangles of equal area on Slaney's mel scale, `[fft_size // 2 + 1, mels]`."""
-        ends = _to_mel(np.array([0.0, _MAX_HERTZ]))
-        corners = _to_hertz(np.linspace(*ends, self.num_mels + 2))
+        highest = float(_to_mel(np.array([_MAX_HERTZ]))[0])
+        corners = _to_hertz(np.linspace(0.0, highest, self.num_mels + 2))
         bins = np.linspace(0.0, self.sample_rate / 2, self.fft_size // 2 + 1)[:, np.newaxis]
         low, middle, high = corners[:-2], corners[1:-1], corners[2:]
         rising = (bins - low) / (middle - low)

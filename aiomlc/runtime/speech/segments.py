@@ -55,8 +55,8 @@ def split_window(
     segments = []
     for start, end in zip([0, *ends], ends, strict=False):
         part = tuple(token_ids[start:end])
-        times = [begin + _frames(part[i], first_timestamp) for i in (0, -1)]
-        segments.append(TokenSegment(*times, part))
+        first, last = (begin + _frames(part[i], first_timestamp) for i in (0, -1))
+        segments.append(TokenSegment(first, last, part))
     if ends_with_one:
         return SplitWindow(segments, num_frames)
 

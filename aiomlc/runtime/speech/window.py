@@ -25,7 +25,9 @@ class Thresholds:
 
     compression_ratio: float | None = 2.4  #: A text that compresses better repeats itself.
     log_prob: float | None = -1.0  #: A text with a lower average is unlikely.
-    no_speech: float | None = 0.6  #: An unlikely text with a higher probability of silence is dropped.
+    no_speech: float | None = (
+        0.6  #: An unlikely text with a higher probability of silence is dropped.
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

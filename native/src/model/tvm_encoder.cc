@@ -11,9 +11,7 @@ namespace aiomlc {
 namespace ffi = tvm::ffi;
 
 TvmEncoder::TvmEncoder(const ffi::Module& library, ffi::Array<ffi::Tensor> params, int num_threads)
-    : pool_(num_threads),
-      params_(std::move(params)),
-      vm_(StartVirtualMachine(library)) {
+    : pool_(num_threads), params_(std::move(params)), vm_(StartVirtualMachine(library)) {
   RequireFunction(vm_, "encode");
 }
 

@@ -130,7 +130,7 @@ void CallAlibiAttention(TensorView qkv, TensorView lengths, TensorView slopes, f
   AttendFused(args, qkv, sizes, shape, out);
 }
 
-/*! \brief Attention without RoPE to all rows of a sequence, of separate queries, keys and values. */
+/*! \brief Attention to all rows of a sequence, of separate queries, keys and values. */
 void CallSplitAttention(TensorView queries, TensorView keys, TensorView values, TensorView lengths,
                         int64_t num_heads, double scale, TensorView out) {
   const TensorArguments args("aiomlc.cpu.packed_split_attention");

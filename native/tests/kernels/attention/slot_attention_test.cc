@@ -21,8 +21,7 @@ constexpr float kScale = 0.25f;
 class Memory {
  public:
   Memory() : memory_{nullptr, kPages, kHeads, kHeadDim} {
-    data_.assign(kSlots * kPages * memory_.PageElements(),
-                 std::numeric_limits<float>::quiet_NaN());
+    data_.assign(kSlots * kPages * memory_.PageElements(), std::numeric_limits<float>::quiet_NaN());
     memory_.data = data_.data();
   }
   const SlotMemory& get() const { return memory_; }
@@ -98,8 +97,8 @@ TEST(SlotAttentionTest, RowsThatSeeAllSeeEveryPositionOfTheirSlot) {
   AttendSlots(pool, memory.get(), rows, kScale, true, queries.data(), output.data());
   for (int64_t row = 0; row < 5; ++row) {
     const int64_t offset = row < 4 ? kLength * kRowSize : 0;
-    ExpectRow(output.data() + row * kRowSize, queries.data() + row * kRowSize,
-              keys.data() + offset, values.data() + offset, kLength);
+    ExpectRow(output.data() + row * kRowSize, queries.data() + row * kRowSize, keys.data() + offset,
+              values.data() + offset, kLength);
   }
 }
 
