@@ -31,7 +31,7 @@ MELS = (80, 128)
 DECODED = [GENERATION_CONFIG["decoder_start_token_id"], 122, 126, 130, 45, 3, 77, 60, 160, 161, 9]
 #: Settings of `generate`, by name.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "detected": {},
+    "detected": {"task": "transcribe"},
     "german": {"language": "de", "task": "transcribe"},
     "translated": {"language": "fr", "task": "translate"},
     "conditioned": {"language": "en", "task": "transcribe", "condition_on_prev_tokens": True},

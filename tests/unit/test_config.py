@@ -319,6 +319,7 @@ _KEPT_BY_ENCODERS: dict[str, Any] = {
     "kv_cache_page_size": 16,
     "kv_state_kind": "kv_cache",
     "max_image_pixels": 4,
+    "max_audio_seconds": 5,
     "max_images_per_prompt": 1,
     "max_single_sequence_length": 16,
     "mode": "server",

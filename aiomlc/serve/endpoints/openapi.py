@@ -27,6 +27,7 @@ from aiomlc.api.protocol.ranking import (
 )
 from aiomlc.api.protocol.response import Response
 from aiomlc.api.protocol.response_request import ResponseRequest
+from aiomlc.api.protocol.transcription import Transcription
 from aiomlc.serve.endpoints.tokens import DetokenizeRequest, TokenizeRequest
 
 _REFERENCE = "#/components/schemas/{model}"
@@ -42,6 +43,29 @@ _POSTS: tuple[tuple[str, str, type[BaseModel], type[BaseModel] | None], ...] = (
     ("/tokenize", "Tokenize a text or a chat", TokenizeRequest, None),
     ("/detokenize", "Turn token ids into text", DetokenizeRequest, None),
 )
+# The path of each form with audio, and what it does.
+_FORMS = (
+    ("/v1/audio/transcriptions", "Transcribe speech"),
+    ("/v1/audio/translations", "Translate speech into English"),
+)
+_TEXT = {"type": "string"}
+_FORM_SCHEMA = {
+    "type": "object",
+    "required": ["file"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        **dict.fromkeys(("model", "language", "prompt"), _TEXT),
+        "response_format": {"enum": ["json", "text", "srt", "vtt", "verbose_json"]},
+        "temperature": {"type": "number", "minimum": 0, "maximum": 1},
+        "stream": {"type": "boolean"},
+        "timestamp_granularities[]": {"type": "array", "items": {"enum": ["segment"]}},
+        "condition_on_previous_text": {"type": "boolean"},
+        "compression_ratio_threshold": {"type": "number"},
+        "logprob_threshold": {"type": "number"},
+        "no_speech_threshold": {"type": "number"},
+        "seed": {"type": "integer", "minimum": 0},
+    },
+}
 _GETS: tuple[tuple[str, str, str, type[BaseModel] | None], ...] = (
     ("/v1/models", "List the models", "application/json", ModelList),
     ("/v1/models/{name}", "Describe a model", "application/json", Model),
@@ -80,6 +104,7 @@ def openapi_document() -> dict[str, Any]:
     requests = [(request, "validation") for _, _, request, _ in _POSTS]
     answers = [(answer, "serialization") for _, _, _, answer in _POSTS if answer is not None]
     answers += [(answer, "serialization") for _, _, _, answer in _GETS if answer is not None]
+    answers.append((Transcription, "serialization"))
     names, definitions = models_json_schema(
         [*requests, *answers],  # type: ignore[list-item] # The modes are literals.
         schema_generator=_SchemaGenerator,
@@ -90,6 +115,9 @@ def openapi_document() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for path, summary, request, answer in _POSTS:
         paths[path] = {"post": _post(path, summary, references[request], references.get(answer))}
+
+    for path, summary in _FORMS:
+        paths[path] = {"post": _form(summary, references[Transcription])}
 
     for path, summary, media_type, answer in _GETS:
         operation = _operation(summary, {media_type: _schema(references.get(answer))})
@@ -119,6 +147,14 @@ def _post(path: str, summary: str, request: Any, answer: Any) -> dict[str, Any]:
         content["text/event-stream"] = {"schema": {"type": "string"}}
 
     body = {"required": True, "content": {"application/json": _schema(request)}}
+    return {**_operation(summary, content), "requestBody": body}
+
+
+def _form(summary: str, answer: Any) -> dict[str, Any]:  # noqa: ANN401
+    texts = {kind: {"schema": _TEXT} for kind in ("text/plain", "text/event-stream")}
+    # The answer without `response_format` has the text only.
+    content = {"application/json": {"schema": {"anyOf": [answer, {"required": ["text"]}]}}, **texts}
+    body = {"required": True, "content": {"multipart/form-data": {"schema": _FORM_SCHEMA}}}
     return {**_operation(summary, content), "requestBody": body}
 
 

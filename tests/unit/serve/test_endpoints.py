@@ -357,6 +357,8 @@ async def test_version_and_description() -> None:
     assert version.json()["version"]
     paths = document.json()["paths"]
     assert {"/v1/chat/completions", "/v1/embeddings", "/metrics"} <= paths.keys()
+    form = paths["/v1/audio/transcriptions"]["post"]["requestBody"]["content"]
+    assert "file" in form["multipart/form-data"]["schema"]["required"]
     for schema in document.json()["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
 

@@ -99,6 +99,7 @@ CONFIG_FIELDS: dict[str, list[Any]] = {
     "allowed_local_media_path": [5, ["a"], ODD],
     "max_images_per_prompt": [None, *NOT_NUMBERS],
     "max_image_pixels": [None, *NOT_NUMBERS],
+    "max_audio_seconds": [None, *NOT_NUMBERS],
     "verbose": NOT_BOOLEANS,
     "split_special_tokens": NOT_BOOLEANS,
     "enable_tracing": NOT_BOOLEANS,
