@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+from tests.audio_files import wav_bytes
 from tests.docs.pages import PAGES, ROOT, Block, blocks, equal_output, name_of
 from tests.e2e.programs import wrong_sums
 from tests.model import tiny_encoders
 from tests.model.tiny_encoder import write_encoder
+from tests.model.tiny_speech import speech_audio, write_speech
 
 pytestmark = pytest.mark.timeout(300)
 ADDRESS = "http://127.0.0.1:8000"
@@ -35,6 +37,8 @@ NAMES: dict[str, dict[str, Any]] = {
 }
 #: Pages whose `engine` is an encoder.
 ENCODER_PAGES = ("docs/embeddings.md", "docs/models.md")
+#: Pages whose `engine` is a speech model.
+SPEECH_PAGES = ("docs/transcribe.md",)
 
 
 def _programs(page: Path) -> list[Block]:
@@ -85,6 +89,11 @@ def test_programs_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest
         model = str(write_encoder(tmp_path / "encoder"))
         tiny_encoders.write_token_heads(tmp_path / "encoder")
         reranker = str(tiny_encoders.write_encoder(tmp_path / "reranker", "bert_reranker"))
+
+    elif name_of(page) in SPEECH_PAGES:
+        model = str(write_speech(tmp_path / "speech"))
+        # What a file contains counts, and not its name.
+        (tmp_path / "meeting.mp3").write_bytes(wav_bytes(speech_audio(9.0)))
 
     work = {
         "model": model,
