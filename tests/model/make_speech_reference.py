@@ -6,7 +6,17 @@ Requires torch and transformers, which the tests do not.
 
 from __future__ import annotations
 
-__all__ = ("DECODED", "GENERATED", "MELS", "OPTIONS", "REFERENCE", "SECONDS", "rule_cases")
+__all__ = (
+    "DECODED",
+    "FRAME_STEP",
+    "GENERATED",
+    "MELS",
+    "OPTIONS",
+    "REFERENCE",
+    "SECONDS",
+    "padded_audio",
+    "rule_cases",
+)
 
 import tempfile
 from pathlib import Path
@@ -27,6 +37,7 @@ from tests.model.tiny_speech import (
 REFERENCE = Path(__file__).parent / "reference" / "speech.npz"
 SECONDS = (2.0, 1.3, 9.4)  #: Of the audio.
 MELS = (80, 128)
+FRAME_STEP = 5  #: From a frame whose features are stored to the next one.
 _MAX_WINDOWS = 100
 #: Tokens of a window.
 DECODED = [GENERATION_CONFIG["decoder_start_token_id"], 122, 126, 130, 45, 3, 77, 60, 160, 161, 9]
@@ -46,16 +57,36 @@ GENERATED = (
 )
 
 
-def _features(mels: int, seconds: float) -> NDArray[np.float32]:
+def _extractor(mels: int) -> Any:  # noqa: ANN401 - untyped.
     import transformers
 
-    extractor = transformers.WhisperFeatureExtractor(feature_size=mels, chunk_length=WINDOW_SECONDS)
+    return transformers.WhisperFeatureExtractor(feature_size=mels, chunk_length=WINDOW_SECONDS)
+
+
+def _features(seconds: float) -> NDArray[np.float32]:
+    """Return the features of the models, which transformers computes in float32 if there is torch.
+
+    The numbers of quiet bands are less exact than those of `_exact_features`.
+    """
     long = {"truncation": False, "padding": "longest"} if seconds > WINDOW_SECONDS else {}
-    result = extractor(
+    result = _extractor(SPEECH_CONFIG["num_mel_bins"])(
         speech_audio(seconds), sampling_rate=SAMPLE_RATE, return_tensors="np", **long
     )
     features: NDArray[np.float32] = result["input_features"][0]
     return features
+
+
+def _exact_features(mels: int, seconds: float) -> NDArray[np.float32]:
+    """Return some frames of the features that transformers computes without torch."""
+    samples = padded_audio(seconds)[np.newaxis]
+    features: NDArray[np.float32] = _extractor(mels)._np_extract_fbank_features(samples, "cpu")[0]
+    return features[:, ::FRAME_STEP].astype(np.float32)
+
+
+def padded_audio(seconds: float) -> NDArray[np.float32]:
+    """Return audio that lasts a window at least."""
+    samples = speech_audio(seconds)
+    return np.pad(samples, (0, max(0, WINDOW_SECONDS * SAMPLE_RATE - len(samples))))
 
 
 def _load() -> Any:  # noqa: ANN401 - untyped.
@@ -137,8 +168,8 @@ def main() -> None:
     with torch.inference_mode():
         for seconds in SECONDS:
             for mels in MELS:
-                values[f"features-{seconds}-{mels}"] = _features(mels, seconds)
-        window = values[f"features-{SECONDS[0]}-80"]
+                values[f"features-{seconds}-{mels}"] = _exact_features(mels, seconds)
+        window = values["window"] = _features(SECONDS[0])
         output = model(
             input_features=torch.from_numpy(window[np.newaxis]),
             decoder_input_ids=torch.tensor([DECODED]),
@@ -146,14 +177,15 @@ def main() -> None:
         values["states"] = output.encoder_last_hidden_state[0].numpy()
         values["logits"] = output.logits[0].numpy()
         for seconds, timestamps, name in GENERATED:
-            features = values[f"features-{seconds}-80"]
-            tokens = _generate(model, features, return_timestamps=timestamps, **OPTIONS[name])
+            tokens = _generate(
+                model, _features(seconds), return_timestamps=timestamps, **OPTIONS[name]
+            )
             values[f"tokens-{seconds}-{timestamps}-{name}"] = tokens
         for index, (tokens, logits) in enumerate(rule_cases()):
             for timestamps in (False, True):
                 name = f"rules-{index}-{timestamps}"
                 values[name] = _apply_rules(tokens, logits, timestamps=timestamps)
-        windows = torch.from_numpy(values[f"features-{SECONDS[1]}-80"][np.newaxis])
+        windows = torch.from_numpy(_features(SECONDS[1])[np.newaxis])
         values["language"] = model.detect_language(windows).numpy()
     np.savez_compressed(REFERENCE, **values)
 

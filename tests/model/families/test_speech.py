@@ -61,7 +61,7 @@ def reference() -> dict[str, NDArray[Any]]:
 
 
 def window(reference: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(reference[f"features-{SECONDS[0]}-80"].T)
+    return np.ascontiguousarray(reference["window"].T)
 
 
 def decode_one_by_one(model: NativeSpeech, slot: int) -> NDArray[np.float32]:
