@@ -78,6 +78,27 @@ async def test_segments_are_streamed_as_they_are_heard() -> None:
     assert rest == [" two"]
 
 
+@pytest.mark.parametrize(
+    ("threshold", "temperature", "attempts"), [(2.4, 0.9, 3), (None, 0.5, 1), (100.0, 0.5, 1)]
+)
+async def test_a_text_that_repeats_itself_is_decoded_again(
+    threshold: float | None, temperature: float, attempts: int
+) -> None:
+    speech = FakeSpeech(["a" * 50])
+    async with open_engine(speech) as engine:
+        answer = await engine.transcribe(
+            audio(1),
+            language="en",
+            temperature=0.5,
+            compression_ratio_threshold=threshold,
+        )
+
+    (segment,) = answer.segments
+    assert (segment.text, segment.temperature) == ("a" * 50, temperature)
+    assert segment.compression_ratio > 4
+    assert sum(step[0].start == 0 for step in speech.batches) == attempts
+
+
 async def test_concurrent_recordings_share_steps_and_hear_what_each_hears_alone() -> None:
     speech = FakeSpeech(["aaaaaaaa", "aaaaaaaa"])
     texts = []
