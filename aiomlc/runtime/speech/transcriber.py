@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("SpeechOptions", "SpeechSegment", "SpeechTask", "Transcriber", "Transcription")
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 SpeechTask = Literal["transcribe", "translate"]
 # A text at a higher temperature says little about what comes next.
 _MAX_TRUSTED_TEMPERATURE = 0.5
+
+
+class _Abandoned(Exception):  # noqa: N818 - not an error: nothing waits for the features.
+    """The caller of a worker thread was cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +111,10 @@ class Transcriber:
         """
         self.check(options)
         frames, prompt = await run_in_worker(
-            lambda _: (self._frames(samples), self._encode_prompt(options.prompt))
+            lambda is_cancelled: (
+                self._frames(samples, is_cancelled),
+                self._encode_prompt(options.prompt),
+            )
         )
         return Transcription(self, frames, len(samples), options, prompt)
 
@@ -115,10 +122,16 @@ class Transcriber:
         text = prompt.strip()
         return self.tokenizer.encode_split(f" {text}") if text else []
 
-    def _frames(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _frames(
+        self, samples: NDArray[np.float32], is_cancelled: Callable[[], bool]
+    ) -> NDArray[np.float32]:
+        def check() -> None:
+            if is_cancelled():
+                raise _Abandoned
+
         # A short recording is followed by silence, a long one by zeros in its last window.
         missing = self.window_frames * self.features.hop - len(samples)
-        return self.features.features(np.pad(samples, (0, max(0, missing))))
+        return self.features.features(np.pad(samples, (0, max(0, missing))), check)
 
 
 @final
