@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("FRAMES_PER_TIMESTAMP", "SECONDS_PER_FRAME", "TokenSegment", "split_window")
+__all__ = ("FRAMES_PER_SECOND", "FRAMES_PER_TIMESTAMP", "TokenSegment", "split_window")
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-SECONDS_PER_FRAME: Final = 0.01
+FRAMES_PER_SECOND: Final = 100
 FRAMES_PER_TIMESTAMP: Final = 2
 
 

@@ -18,7 +18,7 @@ from aiomlc.runtime.speech.batcher import SpeechBatcher
 from aiomlc.runtime.speech.features import LogMel
 from aiomlc.runtime.speech.generation import SpeechTokens
 from aiomlc.runtime.speech.rules import TokenRules
-from aiomlc.runtime.speech.segments import SECONDS_PER_FRAME, TokenSegment, split_window
+from aiomlc.runtime.speech.segments import FRAMES_PER_SECOND, TokenSegment, split_window
 from aiomlc.runtime.speech.window import DecodedWindow, Thresholds, WindowDecoder
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
@@ -220,8 +220,8 @@ class Transcription:
         self._num_segments += 1
         return SpeechSegment(
             index=index,
-            start=segment.begin * SECONDS_PER_FRAME,
-            end=min(segment.end * SECONDS_PER_FRAME, self.duration),
+            start=segment.begin / FRAMES_PER_SECOND,
+            end=min(segment.end / FRAMES_PER_SECOND, self.duration),
             text=text,
             token_ids=segment.token_ids,
             seek=seek,
