@@ -27,6 +27,7 @@ from aiomlc.models import (
     EncoderConfig,
     EncoderNames,
     Parameter,
+    SpeechConfig,
     VisionConfig,
     describe_model,
     model_parameters,
@@ -256,7 +257,7 @@ def read_hugging_face_config(directory: Path, model_type: str) -> ConvertibleCon
             config = with_prefix(config, directory)
     if (
         name in _UNSUPPORTED
-        or isinstance(config, BlockEncoderConfig)
+        or isinstance(config, BlockEncoderConfig | SpeechConfig)
         or (isinstance(config, EncoderConfig) and not _is_mlc_encoder(config))
     ):
         raise BadRequestError(

@@ -181,10 +181,10 @@ def main() -> None:
                 model, _features(seconds), return_timestamps=timestamps, **OPTIONS[name]
             )
             values[f"tokens-{seconds}-{timestamps}-{name}"] = tokens
-        for index, (tokens, logits) in enumerate(rule_cases()):
+        for index, (generated, logits) in enumerate(rule_cases()):
             for timestamps in (False, True):
                 name = f"rules-{index}-{timestamps}"
-                values[name] = _apply_rules(tokens, logits, timestamps=timestamps)
+                values[name] = _apply_rules(generated, logits, timestamps=timestamps)
         windows = torch.from_numpy(_features(SECONDS[1])[np.newaxis])
         values["language"] = model.detect_language(windows).numpy()
     np.savez_compressed(REFERENCE, **values)

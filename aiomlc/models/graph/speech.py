@@ -256,4 +256,4 @@ def _linear(inputs: int, outputs: int) -> Linear:
 
 
 def _scale(config: SpeechConfig, heads: int) -> float:
-    return (config.hidden_size // heads) ** -0.5
+    return float((config.hidden_size // heads) ** -0.5)

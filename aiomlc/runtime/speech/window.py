@@ -155,8 +155,11 @@ class WindowDecoder:
 
 
 def _log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    shifted = logits - logits.max()
-    return shifted - np.float32(np.log(np.exp(shifted).sum(dtype=np.float64)))
+    shifted: NDArray[np.float32] = logits - logits.max()
+    result: NDArray[np.float32] = shifted - np.float32(
+        np.log(np.exp(shifted).sum(dtype=np.float64))
+    )
+    return result
 
 
 def _sample(logprobs: NDArray[np.float32], temperature: float, random: np.random.Generator) -> int:

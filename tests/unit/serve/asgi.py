@@ -109,8 +109,8 @@ class ManualRequest:
             "query_string": b"",
             "headers": [(b"content-type", content_type.encode())],
         }
-        is_raw = isinstance(fields, bytes)
-        self._body: bytes | None = fields if is_raw else json.dumps(fields).encode()
+        body = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
+        self._body: bytes | None = body
         self._gone = Event()
         self.reads: Event = Event()
         self.reads.set()
