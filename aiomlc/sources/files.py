@@ -21,8 +21,6 @@ _DESCRIPTIONS: Final = frozenset(
         "mlc-chat-config.json",
         "config.json",
         "generation_config.json",
-        "preprocessor_config.json",
-        "processor_config.json",
         "quantize_config.json",
         "quant_config.json",
         "tokenizer.json",
