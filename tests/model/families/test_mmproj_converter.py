@@ -102,6 +102,7 @@ def write_directory(directory: Path, name: str) -> Path:
     config = json.loads(path.read_text())
     if name in _WHOLE:
         config["architectures"] = [_WHOLE[name]]
+        config["text_config"].pop("architectures", None)  # Which would be that of the text.
         config["vision_config"] = {"patch_size": 14} | config["vision_config"]
     for field, value in _CHANGES.get(name, {}).items():
         config[field] = {**config[field], **value} if isinstance(value, dict) else value
@@ -143,7 +144,8 @@ def write_pair(converter: Converter, root: Path, source: Path, outtype: str) -> 
         decoder = source
     elif not (decoder := root / "decoder").exists():
         write_decoder(decoder, source)
-    assert not converter.convert(decoder, path, "--outtype", "f32", "--no-mtp")
+    options = ["--no-mtp"] if config["model_type"] == "qwen3_5" else []
+    assert not converter.convert(decoder, path, "--outtype", "f32", *options)
     tower = directory / "mmproj-model.gguf"
     assert not converter.convert(source, tower, "--outtype", outtype, "--mmproj")
     return path

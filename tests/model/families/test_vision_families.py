@@ -299,7 +299,7 @@ async def test_a_tower_in_8_bits_stays_close(vision_directory: Directory, name: 
     same, _ = await embedded(vision_directory(name), "q8_0")
 
     norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(rounded, axis=1)
-    assert ((exact * rounded).sum(1) / norms).min() > 0.998
+    assert ((exact * rounded).sum(1) / norms).min() > 0.995
     assert np.abs(exact - rounded).max() < 0.08 * np.abs(exact).max()
     assert small < 0.5 * large
     assert (same == rounded).all()
