@@ -38,7 +38,6 @@ _WHOLE = {
     "qwen2_vl": "Qwen2VLForConditionalGeneration",
     "qwen3_5": "Qwen3_5ForConditionalGeneration",
     "qwen3_vl": "Qwen3VLForConditionalGeneration",
-    "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
 }
 _NAMES = ("idefics3", "smolvlm", "internvl", "pixtral", "mistral3", "gemma3", *_WHOLE)
 _ARCHITECTURES = {
