@@ -68,7 +68,7 @@ class SpeechSegment:
 class Transcriber:
     """A speech model that is ready to serve. It belongs to one event loop."""
 
-    tasks: ClassVar[tuple[EncoderTask, ...]] = ("transcription",)
+    tasks: ClassVar[tuple[Literal["transcription"]]] = ("transcription",)
 
     batcher: SpeechBatcher
     tokenizer: Tokenizer

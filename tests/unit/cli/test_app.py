@@ -181,8 +181,8 @@ def test_an_unknown_quantization_names_those_to_choose_from() -> None:
 
     assert result.exit_code == 2
     assert (
-        "--quantization must be one of 'q4f16_1', 'w4a8', 'w8a8', 'q8_0', 'q0f32', 'q0f16', 'q0bf16'"
-        in result.stderr
+        "--quantization must be one of 'q4f16_1', 'w4a8', 'w8a8', 'q8_0', 'q0f32', 'q0f16', "
+        "'q0bf16'" in result.stderr
     )
     assert "awq" not in result.stderr
 
