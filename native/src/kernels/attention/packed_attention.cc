@@ -199,7 +199,7 @@ class WholeSequences {
     thread_local AlignedBuffer buffer;
     thread_local std::vector<const void*> pages;
     const int64_t num_pages = CeilDivide(sequence.length, kTilePageSize);
-    const auto page_bytes = static_cast<int64_t>(KvElementBytes(shape_.products)) * 2 * plane_;
+    const auto page_bytes = static_cast<int64_t>(KvElementsBytes(shape_.products, 2 * plane_));
     std::byte* data = buffer.Reserve(static_cast<size_t>(num_pages * page_bytes));
     pages.clear();
     for (int64_t page = 0; page < num_pages; ++page) {
