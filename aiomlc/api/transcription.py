@@ -12,7 +12,17 @@ __all__ = (
 
 import uuid
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, cast, final
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    cast,
+    final,
+)
 
 from anyio import BusyResourceError
 from anyio.lowlevel import checkpoint
@@ -27,27 +37,21 @@ from aiomlc.api.protocol.transcription import (
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.errors import RequestAbortedError
+from aiomlc.runtime.embedding.encoder_engine import OpenRequest
 from aiomlc.validation.parameter import Doc
 
 if TYPE_CHECKING:
     from aiomlc.runtime.audio.sources import AudioInput
-    from aiomlc.runtime.embedding.encoder_engine import OpenRequest
-    from aiomlc.runtime.speech.transcriber import (
-        SpeechOptions,
-        SpeechSegment,
-        SpeechTask,
-        Transcriber,
-    )
-    from aiomlc.runtime.speech.transcriber import Transcription as Run
+    from aiomlc.runtime.speech.transcriber import SpeechOptions, SpeechSegment, Transcriber
+
+_Task: TypeAlias = Literal["transcribe", "translate"]
 
 
 class TranscriptionOptions(TypedDict, total=False):
     """The optional fields of a request to transcribe audio."""
 
     model: Annotated[str | None, Doc("A label without effect.")]
-    task: Annotated[
-        Literal["transcribe", "translate"], Doc('"translate" writes English ("transcribe").')
-    ]
+    task: Annotated[_Task, Doc('"translate" writes English ("transcribe").')]
     language: Annotated[str | None, Doc("The code of the spoken language (detected).")]
     prompt: Annotated[str, Doc("Text before the audio, which shows names and style.")]
     temperature: Annotated[
@@ -67,8 +71,20 @@ class TranscriptionOptions(TypedDict, total=False):
     extra_body: Annotated[Mapping[str, Any] | None, Doc("Further fields, merged with the others.")]
 
 
+class _Run(Protocol):
+    """One recording: the runtime's `Transcription`, whose module loads NumPy."""
+
+    duration: float
+
+    @property
+    def language(self) -> str | None: ...
+    @property
+    def is_done(self) -> bool: ...
+    async def next_window(self) -> Sequence[object]: ...
+
+
 @final
-class TranscriptionStream(ChunkStream["list[SpeechSegment]", TranscriptionSegment]):
+class TranscriptionStream(ChunkStream[list[TranscriptionSegment], TranscriptionSegment]):
     """The segments of one recording, as an async iterator for one task.
 
     Reading computes: a window is decoded when its first segment is asked for. So a stream that is
@@ -76,10 +92,10 @@ class TranscriptionStream(ChunkStream["list[SpeechSegment]", TranscriptionSegmen
     `ChunkStream`.
     """
 
-    def __init__(self, run: Run, request: OpenRequest, owner: object, task: SpeechTask) -> None:
+    def __init__(self, run: _Run, request: OpenRequest, owner: object, task: _Task) -> None:
         super().__init__(request.request_id, owner)
         self.duration: float = run.duration  #: Of the audio, in seconds.
-        self.task: SpeechTask = task
+        self.task: _Task = task
         self._run = run
         self._request = request
         self._is_reading = False
@@ -96,10 +112,10 @@ class TranscriptionStream(ChunkStream["list[SpeechSegment]", TranscriptionSegmen
         """The code of the spoken language; None until it is detected."""
         return self._run.language
 
-    def _next_delta(self) -> Awaitable[list[SpeechSegment]]:
+    def _next_delta(self) -> Awaitable[list[TranscriptionSegment]]:
         return self._read()
 
-    async def _read(self) -> list[SpeechSegment]:
+    async def _read(self) -> list[TranscriptionSegment]:
         if self._is_reading:
             raise BusyResourceError("reading from")
 
@@ -111,7 +127,8 @@ class TranscriptionStream(ChunkStream["list[SpeechSegment]", TranscriptionSegmen
         self._is_reading = True
         try:
             with self._request.step():
-                return await self._run.next_window()
+                segments = cast("Sequence[SpeechSegment]", await self._run.next_window())
+                return [_to_wire(segment) for segment in segments]
         except Exception as error:
             self._request.close()
             if isinstance(error, RequestAbortedError) and self._is_closed:
@@ -121,8 +138,8 @@ class TranscriptionStream(ChunkStream["list[SpeechSegment]", TranscriptionSegmen
         finally:
             self._is_reading = False
 
-    def _delta_to_chunks(self, delta: list[SpeechSegment]) -> Iterable[TranscriptionSegment]:
-        return [] if self._is_closed else map(_to_wire, delta)
+    def _delta_to_chunks(self, delta: list[TranscriptionSegment]) -> Iterable[TranscriptionSegment]:
+        return [] if self._is_closed else delta
 
     def _cancel(self) -> None:
         self._request.cancel()

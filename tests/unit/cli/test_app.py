@@ -228,7 +228,7 @@ def test_a_model_load_error_is_one_line_and_exit_code_1(
     [
         (["--temperature", "-1"], "temperature: should be non-negative, got -1"),
         (["--max-tokens", "0"], "max_tokens: should be at least 1, got 0"),
-        (["--kv-cache-dtype", "int4"], "--kv-cache-dtype must be one of 'auto', 'float16', "),
+        (["--kv-cache-dtype", "int2"], "--kv-cache-dtype must be one of 'auto', 'float16', "),
     ],
 )
 def test_a_value_out_of_range_is_exit_code_2_before_the_model_is_opened(
@@ -308,7 +308,7 @@ def test_plan_shows_that_an_int8_cache_holds_more_tokens() -> None:
     [
         (["--max-total-sequence-length", f"{2**40}"], 1, "MORE THAN THE BUDGET"),
         (["--mode", "tiny"], 2, "'tiny' is not one of 'local', 'interactive', 'server'"),
-        (["--kv-cache-dtype", "int4"], 2, "got 'int4'"),
+        (["--kv-cache-dtype", "int2"], 2, "got 'int2'"),
     ],
 )
 def test_an_impossible_plan_is_an_error(arguments: list[str], code: int, message: str) -> None:

@@ -77,6 +77,7 @@ CONFIG_FIELDS: dict[str, list[Any]] = {
     "model": [5, ["a"], ODD],
     "mode": [5, ["local"], ODD],
     "quantization": [5, ["a"], ODD],
+    "vision_quantization": [5, ["a"], ODD],
     "kv_cache_page_size": ["16", [16], ODD],
     "kv_cache_dtype": [None, *NOT_STRINGS],
     "max_num_sequence": NOT_NUMBERS,

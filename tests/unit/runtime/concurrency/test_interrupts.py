@@ -21,6 +21,7 @@ import aiomlc
 from aiomlc import AsyncMLCEngine, RequestFailedError
 from aiomlc.api.session.lifecycle import EngineLifecycle
 from aiomlc.api.streams.portal import EnginePortal
+from aiomlc.api.transcription import TranscriptionStream
 from aiomlc.runtime.concurrency.interrupts import UninterruptibleScope, deferred_interrupts
 from aiomlc.runtime.concurrency.loop_thread import Call
 from aiomlc.runtime.engine.core_protocol import Record
@@ -65,7 +66,7 @@ def test_a_scope_in_another_thread_defers_nothing() -> None:
     assert handlers == [signal.default_int_handler]
 
 
-FINALIZED = (Call, DeltaStream, EngineLifecycle, EnginePortal)
+FINALIZED = (Call, DeltaStream, EngineLifecycle, EnginePortal, TranscriptionStream)
 
 
 def test_all_finalized_classes_are_tested() -> None:
