@@ -119,8 +119,6 @@ _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
     **STREAM_LAYERS,
     **SHARD_LAYERS,
     **SLOT_LAYERS,
-    AlibiAttention: CpuAlibiAttention,
-    BiasedAttention: CpuBiasedAttention,
     Relu: CpuRelu,
     PickRows: CpuPickRows,
     MeanRows: CpuMeanRows,
@@ -137,6 +135,7 @@ class _Lowering(Mutator):
         super().__init__()
         self.quantization = quantization
         self.cache = cache
+        self._rounds = quantization.kv_dtype == "bfloat16"  # Whether attention multiplies bf16.
 
     def visit_module(self, name: str, node: nn.Module) -> nn.Module:
         match node:
@@ -150,8 +149,11 @@ class _Lowering(Mutator):
             case CacheAttention():
                 return self._attention(node)
             case PackedAttention():
-                rounds = self.quantization.kv_dtype == "bfloat16"
-                return CpuPackedAttention(node, rounds=rounds)
+                return CpuPackedAttention(node, rounds=self._rounds)
+            case BiasedAttention():
+                return CpuBiasedAttention(node, rounds=self._rounds)
+            case AlibiAttention():
+                return CpuAlibiAttention(node, rounds=self._rounds)
             case _:
                 pass
 

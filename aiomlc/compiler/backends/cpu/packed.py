@@ -16,7 +16,7 @@ __all__ = (
     "CpuWeighRows",
 )
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from tvm import relax
@@ -40,6 +40,8 @@ from aiomlc.models.graph.packed import (
     WeighRows,
 )
 
+#: Query heads, key heads, window, causality and rounding.
+_Heads: TypeAlias = tuple[int, int, int, int, int]
 _PAIRED_ELEMENTS = 16  # What the elements of a head in bfloat16 are a multiple of.
 
 
@@ -57,12 +59,12 @@ class CpuPackedAttention(Module):
         plan = layer.plan
         self.plan = plan
         seen = plan.window and plan.window - 1
-        self.heads: tuple[int, int, int, int, int] = (
+        self.heads: _Heads = (
             plan.num_heads,
             plan.num_kv_heads,
             seen,
             int(layer.is_causal),
-            int(rounds and plan.head_dim % _PAIRED_ELEMENTS == 0),
+            _rounding(plan, rounds),
         )
 
     def forward(
@@ -91,36 +93,61 @@ class CpuPackedAttention(Module):
 
 
 class CpuBiasedAttention(Module):
-    """Attention without a KV cache, with biases by distance."""
+    """Attention without a KV cache, with biases by distance.
 
-    def __init__(self, layer: BiasedAttention) -> None:
+    Args:
+        layer: What to compute.
+        rounds: As of `CpuPackedAttention`.
+    """
+
+    def __init__(self, layer: BiasedAttention, *, rounds: bool) -> None:
         super().__init__()
-        self.plan = layer.plan
+        self.plan: AttentionConfig = layer.plan
+        self.heads: _Heads = _whole_heads(layer.plan, rounds)
 
     def forward(self, qkv: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
         assert tokens.biases is not None, "the graph computes them for such layers"
-        return _attend_with("packed_biased_attention", self.plan, qkv, tokens, tokens.biases)
+        return _attend_with("packed_biased_attention", self, qkv, tokens, tokens.biases)
 
 
 class CpuAlibiAttention(Module):
-    """Attention without a KV cache, with a slope for each head."""
+    """Attention without a KV cache, with a slope for each head.
 
-    def __init__(self, layer: AlibiAttention) -> None:
+    Args:
+        layer: What to compute.
+        rounds: As of `CpuPackedAttention`.
+    """
+
+    def __init__(self, layer: AlibiAttention, *, rounds: bool) -> None:
         super().__init__()
-        self.plan = layer.plan
-        self.slopes = layer.slopes
+        self.plan: AttentionConfig = layer.plan
+        self.heads: _Heads = _whole_heads(layer.plan, rounds)
+        self.slopes: tuple[float, ...] = layer.slopes
 
     def forward(self, qkv: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
         slopes = nn.Tensor(_expr=relax.const(np.array(self.slopes, np.float32)))
-        return _attend_with("packed_alibi_attention", self.plan, qkv, tokens, slopes)
+        return _attend_with("packed_alibi_attention", self, qkv, tokens, slopes)
+
+
+def _rounding(plan: AttentionConfig, rounds: bool) -> int:
+    return int(rounds and plan.head_dim % _PAIRED_ELEMENTS == 0)
+
+
+def _whole_heads(plan: AttentionConfig, rounds: bool) -> _Heads:
+    """Return the numbers of attention whose rows see their whole sequence."""
+    return plan.num_heads, plan.num_kv_heads, 0, 0, _rounding(plan, rounds)
 
 
 def _attend_with(
-    kernel: str, plan: AttentionConfig, qkv: nn.Tensor, tokens: PackedTokens, biases: nn.Tensor
+    kernel: str,
+    layer: CpuBiasedAttention | CpuAlibiAttention,
+    qkv: nn.Tensor,
+    tokens: PackedTokens,
+    biases: nn.Tensor,
 ) -> nn.Tensor:
-    n = qkv.shape[0]
-    heads = relax.ShapeExpr((plan.num_heads, plan.num_kv_heads, 0, 0))
-    inputs = [qkv.reshape(n, -1), tokens.lengths, biases, heads, plan.scale, plan.soft_cap]
+    n, plan = qkv.shape[0], layer.plan
+    settings = [relax.ShapeExpr(layer.heads), plan.scale, plan.soft_cap]
+    inputs = [qkv.reshape(n, -1), tokens.lengths, biases, *settings]
     return call_kernel(kernel, inputs, (n, plan.num_heads * plan.head_dim), "float32")
 
 

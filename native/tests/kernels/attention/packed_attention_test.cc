@@ -195,6 +195,12 @@ TEST_P(PackedAttentionOnTier, ProductsOfBF16RoundProbabilities) {
   }
 }
 
+TEST_P(PackedAttentionOnTier, BiasesAreAddedToTheScoresOfBF16) {
+  Problem problem = Problem({kPairedHeads, kScale}, kLengths, 11).Rounded();
+  problem.UseTable(70);
+  ExpectExact(problem, problem.Attend(pool_), 0.005);
+}
+
 TEST_P(PackedAttentionOnTier, SlopesLowerTheScoresOfDistantRows) {
   Problem problem({kHeads, kScale}, kLengths, 9);
   problem.UseSlopes({0.5f, 0.25f, 0.0625f});
