@@ -9,6 +9,7 @@ from os import PathLike
 from anyio import to_thread
 
 from aiomlc.config import EngineConfig, Mode
+from aiomlc.devices import AUTO
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel
 from aiomlc.runtime.loading.model_directory import fetch_model
@@ -49,4 +50,6 @@ async def load_any(
             return await load_decoder(
                 facts, device=device, mode=mode, config=engine_config, report=report
             )
-    return await load(facts, device=device, engine_config=engine_config, report=report)
+    # `auto` is the CPU: no other device has encoders and speech models.
+    name = "cpu" if device == AUTO else device
+    return await load(facts, device=name, engine_config=engine_config, report=report)

@@ -10,7 +10,6 @@ from typing import Any, Final
 from anyio import to_thread
 
 from aiomlc.config import EngineConfig
-from aiomlc.devices import AUTO
 from aiomlc.errors import ModelLoadError
 from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.text_files import read_tokenizer_json
@@ -42,7 +41,7 @@ _MAX_BATCH_TOKENS: Final = 2048
 async def load_encoder(
     facts: ModelFacts, *, device: str, engine_config: EngineConfig, report: OnProgress
 ) -> LoadedEncoder:
-    """Open an encoder; for `auto` on the CPU, the only device that has encoders.
+    """Open an encoder.
 
     Raises:
         BadRequestError: If a setting does not apply to encoders, or exceeds the model's positions.
@@ -50,8 +49,7 @@ async def load_encoder(
         CompileError: If the library cannot be compiled.
     """
     await to_thread.run_sync(facts.check_tensors)
-    name = "cpu" if device == AUTO else device
-    prepared = await prepare_model(facts, name, engine_config, report)
+    prepared = await prepare_model(facts, device, engine_config, report)
     report(LoadProgress("load", None, "opening the model"))
     return await to_thread.run_sync(_assemble, facts.directory, prepared, engine_config)
 

@@ -38,7 +38,7 @@ def open_encoder(encoder_directory: Path) -> OpenEncoder:
         config = EngineConfig(quantization=quantization, num_threads=2)
         model = await prepare_model(
             ModelFacts(find_model(encoder_directory), config.quantization),
-            "auto",
+            "cpu",
             config,
             lambda _: None,
         )

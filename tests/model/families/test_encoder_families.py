@@ -54,7 +54,7 @@ def open_encoder(directory: Path) -> NativeEncoder:
     async def open_one() -> NativeEncoder:
         config = EngineConfig(num_threads=2)
         facts = ModelFacts(find_model(directory))
-        model = await prepare_model(facts, "auto", config, lambda _: None)
+        model = await prepare_model(facts, "cpu", config, lambda _: None)
         weights = model.weights
         params = map_weights(weights.path, weights.nbytes, weights.params)
         return NativeEncoder(model.library, params, model.num_threads)

@@ -47,7 +47,7 @@ def test_fused_expert_tensors_give_the_same_packed_bytes(
         prepared = anyio.run(
             prepare_model,
             ModelFacts(find_model(directory), config.quantization),
-            "auto",
+            "cpu",
             config,
             lambda progress: None,
         )
@@ -102,7 +102,7 @@ def test_an_mlc_directory_gives_the_same_packed_bytes(
         prepared = anyio.run(
             prepare_model,
             ModelFacts(find_model(directory), config.quantization),
-            "auto",
+            "cpu",
             config,
             lambda progress: None,
         )

@@ -44,7 +44,7 @@ def open_speech(speech_directory: Path) -> OpenSpeech:
         async def run() -> NativeSpeech:
             config = EngineConfig(quantization=quantization, num_threads=num_threads)
             facts = ModelFacts(find_model(speech_directory), quantization)
-            model = await prepare_model(facts, "auto", config, lambda _: None)
+            model = await prepare_model(facts, "cpu", config, lambda _: None)
             weights = model.weights
             params = map_weights(weights.path, weights.nbytes, weights.params)
             return NativeSpeech(model.library, params, model.num_threads, 4)

@@ -82,7 +82,7 @@ def test_weights_have_the_planned_size(
     prepared = anyio.run(
         prepare_model,
         ModelFacts(directory, config.quantization),
-        "auto",
+        "cpu",
         config,
         lambda progress: None,
     )

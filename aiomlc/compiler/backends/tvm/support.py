@@ -112,7 +112,7 @@ def _inner_size(feed_forward: FeedForwardConfig) -> int:
 def _reasons(config: AnyConfig) -> Iterator[str]:
     """Yield what a model has and TVM's graph does not support."""
     if not isinstance(config, DecoderConfig):
-        yield "encoders"
+        yield "speech models" if config.kind == "speech" else "encoders"
 
 
 def needs_page_tables(config: DecoderConfig, cache: KVCache) -> bool:
