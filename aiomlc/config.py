@@ -160,7 +160,7 @@ class EngineConfig:
     max_images_per_prompt: Annotated[int, Integer(ge=1)] = 16  #: Maximum images of a request.
     #: Maximum pixels of an image. Decoding takes up to 14 bytes for each.
     max_image_pixels: Annotated[int, Integer(ge=1)] = 2**25
-    #: Maximum seconds of audio of a request. A second takes up to 100 kB of memory.
+    #: Maximum seconds of audio of a request. A second takes up to 350 kB of memory.
     max_audio_seconds: Annotated[int, Integer(ge=1)] = 3600
     #: Whether names of special tokens in texts are plain text, unless a request says otherwise.
     split_special_tokens: Annotated[bool, Flag()] = False

@@ -17,7 +17,7 @@ from aiomlc.compiler import compile_model as compile_job_of
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.models import MODEL_TYPES, DecoderConfig
-from aiomlc.runtime.loading.auto_device import first_device
+from aiomlc.runtime.loading.auto_device import device_of_kind, first_device
 from aiomlc.runtime.loading.capacity import sequence_length
 from aiomlc.runtime.loading.device import find_target
 from aiomlc.runtime.loading.facts import ModelFacts
@@ -104,7 +104,8 @@ async def compile_model(  # noqa: PLR0913 - as MLC LLM's `compile`.
         return compile_job(facts, name, config, find_target(name, arch))
 
     find_job = job_for if arch is not None else partial(first_device, use=job_for)
-    job = await to_thread.run_sync(find_job, device)
+    kind = await to_thread.run_sync(lambda: facts.config.kind)
+    job = await to_thread.run_sync(find_job, device_of_kind(device, kind))
     if isinstance(job.config, DecoderConfig):
         sequence_length(config, job.config.context_window_size)
 

@@ -21,11 +21,11 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-_TIER_FILE = re.compile(r"/kernels/.*_(amx|avx2|avx512|avxvnni|i8mm|neon)\.cc$")
+_TIER_FILE = re.compile(r"/kernels/.*_(amx|avx2|avx512|avx512bf16|avxvnni|i8mm|neon)\.cc$")
 # A template over one of these has a copy of its own in every tier.
-_OWN = re.compile(r"\b(Avx2Lanes|Avx512Lanes|NeonLanes|AmxTiles)\b|^DW\.ref\.")
+_OWN = re.compile(r"\b(Avx2Lanes|Avx512Lanes|Avx512Pairs|NeonLanes|AmxTiles)\b|^DW\.ref\.")
 _ENTRY_POINT = re.compile(
-    r"^aiomlc::(AttendTile\w+\(|\w+R(ow|ecurrent)Kernels\(|(SplitRows|QuantizeSigned)Avx512\(|(Grouped|FewGrouped|FewProgressive|Progressive|Q4Streams|ChannelStreams)\w+\(|kLinear\w+$|kChannel\w+$|kQ4\w+$|kGrouped\w+$|k(BF16|Progressive)Amx$)"
+    r"^aiomlc::(AttendTile\w+\(|\w+R(ow|ecurrent)Kernels\(|(SplitRows|QuantizeSigned)Avx512\(|(Grouped|FewGrouped|FewProgressive|Progressive|Q4Streams|ChannelStreams)\w+\(|kLinear\w+$|kChannel\w+$|kQ4\w+$|kGrouped\w+$|k(BF16|Progressive)\w+$|kAttendPairs\w+$)"
 )
 
 

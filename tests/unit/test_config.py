@@ -344,7 +344,7 @@ def test_an_encoder_uses_each_setting_or_refuses_it_by_name(name: str) -> None:
         return
 
     value = _REFUSED_BY_ENCODERS[name]
-    message = f"engine_config.{name} = {value!r} is not supported by encoders"
+    message = f"engine_config.{name} = {value!r} is only supported by decoders"
     with pytest.raises(BadRequestError, match=re.escape(message)) as caught:
         check_encoder(EngineConfig(**{name: value}), 16)
 

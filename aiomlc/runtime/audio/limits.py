@@ -11,6 +11,6 @@ from dataclasses import dataclass
 class AudioLimits:
     """The limits on audio that clients send."""
 
-    max_seconds: float = 3600.0  #: Of audio; a second takes up to 100 kB.
+    max_seconds: float = 3600.0  #: Of audio; a second takes up to 350 kB.
     max_bytes: int = 2**29  #: Of an encoded file.
     decode_seconds: float = 120.0  #: For a file.

@@ -74,10 +74,12 @@ def _checked(samples: NDArray[np.floating], limits: AudioLimits, param: str) -> 
             param=param,
         )
 
-    if not np.isfinite(samples).all():
-        raise BadRequestError(f"{param}: samples must be finite numbers", param=param)
+    with np.errstate(over="ignore"):
+        copy = samples.astype(np.float32)  # The caller cannot change it.
+    if not np.isfinite(copy).all():
+        raise BadRequestError(f"{param}: samples must be finite numbers of float32", param=param)
 
-    return samples.astype(np.float32)  # A copy, which the caller cannot change.
+    return copy
 
 
 def _read(path: Path, limits: AudioLimits, param: str) -> bytes:

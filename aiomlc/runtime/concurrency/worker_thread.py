@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("run_in_worker",)
+__all__ = ("run_in_worker", "run_to_end")
 
 import threading
 from collections.abc import Callable
 from typing import TypeVar, final
 
-from anyio import CapacityLimiter, sleep, to_thread
+from anyio import CancelScope, CapacityLimiter, get_cancelled_exc_class, sleep, to_thread
 from anyio.lowlevel import RunVar
 
 from aiomlc.validation.shortages import names_shortages
@@ -101,6 +101,56 @@ async def run_in_worker(function: Callable[[Callable[[], bool]], T]) -> T:
         except BaseException:
             work.cancel()
             raise
+
+
+@final
+class _Call:
+    """A call that its task does not leave before it has ended, once it has started."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._is_refused = False
+
+    def run(self, function: Callable[[], T]) -> T:
+        """Call the function in the worker thread."""
+        with self._lock:
+            if self._is_refused:
+                raise RuntimeError("the call was cancelled before it started")
+
+            self._is_running = True
+
+        try:
+            return function()
+        finally:
+            self._is_running = False
+
+    async def join(self) -> None:
+        """Wait until the call has ended; it does not start any more."""
+        with self._lock:
+            self._is_refused = True
+
+        while self._is_running:  # threads cannot set an event of a loop.
+            with CancelScope(shield=True):
+                try:
+                    await sleep(_POLL_SECONDS)
+                except get_cancelled_exc_class():
+                    continue  # The task is cancelled already.
+
+
+async def run_to_end(function: Callable[[], T], limiter: CapacityLimiter) -> T:
+    """Run a blocking function in a worker thread, and return its result.
+
+    When the call returns or raises, the function has ended, or never runs: what it uses can be
+    used again. That also holds for the cancellation of a task by asyncio itself
+    (`asyncio.timeout`, `task.cancel()`), from which no scope shields.
+    """
+    call = _Call()
+    try:
+        return await to_thread.run_sync(call.run, function, limiter=limiter)
+    except BaseException:
+        await call.join()
+        raise
 
 
 def _thread_limiter() -> CapacityLimiter:

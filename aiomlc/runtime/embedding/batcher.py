@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
 import numpy as np
-from anyio import CapacityLimiter, Lock, to_thread
+from anyio import CapacityLimiter, Lock
 from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import AiomlcError, EngineClosedError, RequestFailedError
+from aiomlc.runtime.concurrency.worker_thread import run_to_end
 from aiomlc.runtime.native.encoder import Encoder, EncoderInput
 
 if TYPE_CHECKING:
@@ -125,9 +126,7 @@ class EncoderBatcher:
         rows = self._next_batch()
         start = time.perf_counter()
         try:
-            results = await to_thread.run_sync(
-                self._forward, encoder, rows, limiter=self._thread_limiter
-            )
+            results = await run_to_end(lambda: self._forward(encoder, rows), self._thread_limiter)
         except BaseException as error:
             for row in reversed(rows):
                 row.request.queue.appendleft(row.position)

@@ -65,6 +65,11 @@ class OpenRequest:
         if self._is_aborted:
             raise RequestAbortedError(self.request_id)
 
+    @property
+    def is_in_step(self) -> bool:
+        """Whether a step of the request runs."""
+        return self._scope is not None
+
     def cancel(self) -> None:
         """End the request: its current step, and those that are still to come."""
         self._is_aborted = True
@@ -143,8 +148,13 @@ class EncoderEngine(AsyncContextManagerMixin):
 
     def abort(self, request_id: str) -> None:
         """End a request; an unknown id is ignored."""
-        if request_id in self._running:
-            self._running.pop(request_id).cancel()
+        request = self._running.pop(request_id, None)
+        if request is None:
+            return
+
+        request.cancel()
+        if isinstance(request, OpenRequest) and not request.is_in_step:
+            self.forget(request_id)  # Its reader may never come back.
 
     async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - like EngineClient
         """Reject new requests until `resume`, and wait until the running ones have ended.

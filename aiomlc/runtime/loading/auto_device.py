@@ -12,6 +12,7 @@ __all__ = (
     "ProcessChecks",
     "Selection",
     "SelectionMemo",
+    "device_of_kind",
     "first_device",
     "has_gpu_files",
     "open_on_device",
@@ -130,12 +131,23 @@ class ProcessChecks:
             _end_process(process)
             return {"problem": f"its driver does not answer within {seconds:g} seconds"}
 
-        lines = [line for line in output.splitlines() if line.startswith("{")]
-        if process.returncode == 0 and lines:
-            answer: dict[str, Any] = json.loads(lines[-1])
+        # A driver may print lines of its own.
+        answers = filter(None, map(_parse_answer, output.splitlines()))
+        answer = next(answers, None)
+        if process.returncode == 0 and answer is not None:
             return answer
 
         return {"problem": f"its driver fails: {_describe_end(process.returncode, errors)}"}
+
+
+def _parse_answer(line: str) -> dict[str, Any] | None:
+    """Return the answer of the process; None for any other line."""
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return None
+
+    return answer if isinstance(answer, dict) and "problem" in answer else None
 
 
 def _end_process(process: subprocess.Popen[str]) -> None:
@@ -248,6 +260,11 @@ def first_device(device: str, use: Callable[[str], _Result]) -> _Result:
         except AiomlcError as error:
             _log_failure(name, error)
     return use(last)
+
+
+def device_of_kind(device: str, kind: str) -> str:
+    """Return the device for a kind of model: for `auto`, only decoders have others than the CPU."""
+    return _CPU if device == AUTO and kind != "decoder" else device
 
 
 def _candidates(device: str) -> Sequence[str]:

@@ -129,7 +129,7 @@ def check_encoder(config: EngineConfig, positions: int) -> None:
         value = getattr(config, name)
         if value not in unused:
             raise BadRequestError(
-                f"engine_config.{name} = {value!r} is not supported by encoders: leave it out",
+                f"engine_config.{name} = {value!r} is only supported by decoders: leave it out",
                 param=name,
             )
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from aiomlc.compiler import backend_of
 from aiomlc.config import PAGE_SIZE, EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
-from aiomlc.runtime.loading.auto_device import first_device
+from aiomlc.runtime.loading.auto_device import device_of_kind, first_device
 from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_limits, step_sizes
 from aiomlc.runtime.loading.device import find_device
 from aiomlc.runtime.loading.facts import ModelFacts
@@ -227,6 +227,7 @@ def plan_memory(
     if draft is not None:
         models.append(ModelFacts(draft))
 
+    device = device_of_kind(device, models[0].config.kind)
     return first_device(device, lambda name: plan_engine(models, mode, config, name))
 
 
@@ -247,8 +248,6 @@ def plan_engine(
         model_memory(served, backend, config),
         *(model_memory(n, backend, replace(config, tensor_parallel_shards=1)) for n in drafts),
     ]
-    for facts in models:
-        backend.check(facts.config, facts.quantization, config.kv_cache_dtype)
     if config.max_history_size and not memories[0].slot_bytes:
         raise BadRequestError(
             "KV cache does not support max_history_size, while it is set to "

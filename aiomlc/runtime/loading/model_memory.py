@@ -52,9 +52,9 @@ def model_memory(facts: ModelFacts, backend: Backend, engine_config: EngineConfi
     """
     config, directory, kv_dtype = facts.config, facts.directory, engine_config.kv_cache_dtype
     if not isinstance(config, DecoderConfig):
+        kind = "a speech model" if config.kind == "speech" else "an encoder"
         raise BadRequestError(
-            f"{directory.path} is an encoder: memory plans are not supported for encoders",
-            param="model",
+            f"{directory.path} is {kind}: memory plans are of decoders", param="model"
         )
 
     quantization = facts.quantization

@@ -9,7 +9,7 @@ from os import PathLike
 from anyio import to_thread
 
 from aiomlc.config import EngineConfig, Mode
-from aiomlc.devices import AUTO
+from aiomlc.runtime.loading.auto_device import device_of_kind
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel
 from aiomlc.runtime.loading.model_directory import fetch_model
@@ -41,7 +41,9 @@ async def load_any(
         engine_config.quantization,
         vision_quantization=engine_config.vision_quantization,
     )
-    match await to_thread.run_sync(lambda: facts.config.kind):
+    kind = await to_thread.run_sync(lambda: facts.config.kind)
+    device = device_of_kind(device, kind)
+    match kind:
         case "encoder":
             load = load_encoder
         case "speech":
@@ -50,6 +52,4 @@ async def load_any(
             return await load_decoder(
                 facts, device=device, mode=mode, config=engine_config, report=report
             )
-    # `auto` is the CPU: no other device has encoders and speech models.
-    name = "cpu" if device == AUTO else device
-    return await load(facts, device=name, engine_config=engine_config, report=report)
+    return await load(facts, device=device, engine_config=engine_config, report=report)

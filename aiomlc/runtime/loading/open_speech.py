@@ -9,7 +9,7 @@ from typing import Final
 from anyio import to_thread
 
 from aiomlc.config import EngineConfig
-from aiomlc.errors import ModelLoadError
+from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.models import SpeechConfig
 from aiomlc.runtime.audio.limits import AudioLimits
 from aiomlc.runtime.loading.facts import ModelFacts
@@ -37,6 +37,14 @@ async def load_speech(
         ModelLoadError: If a file, tensor or field is missing or invalid.
         CompileError: If the library cannot be compiled.
     """
+    if engine_config.max_single_sequence_length is not None:
+        raise BadRequestError(
+            f"engine_config.max_single_sequence_length = "
+            f"{engine_config.max_single_sequence_length} is not supported by speech models: leave "
+            "it out",
+            param="max_single_sequence_length",
+        )
+
     await to_thread.run_sync(facts.check_tensors)
     prepared = await prepare_model(facts, device, engine_config, report)
     report(LoadProgress("load", None, "opening the model"))

@@ -20,7 +20,7 @@ from aiomlc.validation.json_values import safe_repr
 _FIELD: Final = "tensor_parallel_shards"
 _MLC_CONFIG: Final = "mlc-chat-config.json"
 _CHUNK: Final = 32  # Inputs that kernels round together.
-_ROTATED: Final = 64  # Inputs that are rotated together.
+_ROTATED: Final = 64  # Inputs of a group of the packed layout; 32 are rotated together.
 _SUPER_GROUP: Final = 256
 
 
@@ -107,7 +107,7 @@ def _group(matrix_format: MatrixFormat) -> int:
             return _SUPER_GROUP
         case "grouped":
             return max(_CHUNK, matrix_format.group)
-        case "i4progressive":
+        case "i4progressive" | "i8rotated":
             return _ROTATED
         case _:
             return 1

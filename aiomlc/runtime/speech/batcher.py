@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, final
 
 import numpy as np
-from anyio import CapacityLimiter, Lock, Semaphore, to_thread
+from anyio import CapacityLimiter, Lock, Semaphore
 from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import AiomlcError, EngineClosedError, RequestFailedError
+from aiomlc.runtime.concurrency.worker_thread import run_to_end
 from aiomlc.runtime.native.speech import SlotTokens, SpeechModel
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class _Step:
 
     tokens: SlotTokens
     reduce: Callable[[NDArray[np.float32]], object]
-    result: list[object] = field(default_factory=list)  # One item when it is done.
+    outcome: list[object | Exception] = field(default_factory=list)  # One item when it is done.
+    is_abandoned: bool = False  # Whether its caller was cancelled.
 
 
 @final
@@ -107,15 +109,20 @@ class SpeechBatcher:
         self._waiting.append(step)
         try:
             await checkpoint()
-            while not step.result:
+            while not step.outcome:
                 async with self._lock:
-                    if not step.result:
+                    if not step.outcome:
                         await self._run_batch()
         finally:
+            step.is_abandoned = True
             if step in self._waiting:
                 self._waiting.remove(step)
 
-        result: T = step.result[0]  # type: ignore[assignment]  # What `reduce` returned.
+        outcome = step.outcome[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+
+        result: T = outcome  # type: ignore[assignment]  # What `reduce` returned.
         return result
 
     def close(self) -> None:
@@ -126,15 +133,15 @@ class SpeechBatcher:
         steps = list(self._waiting)
         self._waiting.clear()
         try:
-            results = await self._run(lambda model: _forward(model, steps))
+            outcomes = await self._run(lambda model: _forward(model, steps))
         except BaseException:
-            self._waiting.extendleft(reversed(steps))
+            self._waiting.extendleft(step for step in reversed(steps) if not step.is_abandoned)
             raise
 
         self.num_batches += 1
-        for step, result in zip(steps, results, strict=True):
+        for step, outcome in zip(steps, outcomes, strict=True):
             self.num_tokens += len(step.tokens.ids)
-            step.result.append(result)
+            step.outcome.append(outcome)
 
     async def _run(self, function: Callable[[SpeechModel], T]) -> T:
         model = self._model
@@ -143,7 +150,7 @@ class SpeechBatcher:
 
         start = time.perf_counter()
         try:
-            return await to_thread.run_sync(function, model, limiter=self._limiter)
+            return await run_to_end(lambda: function(model), self._limiter)
         except AiomlcError:
             raise
         except Exception as error:
@@ -158,8 +165,12 @@ def _forward(model: SpeechModel, steps: Sequence[_Step]) -> list[object]:
     return [_reduced(step, part) for step, part in zip(steps, np.split(logits, ends), strict=True)]
 
 
-def _reduced(step: _Step, logits: NDArray[np.float32]) -> object:
+def _reduced(step: _Step, logits: NDArray[np.float32]) -> object | Exception:
+    """Return what a caller needs, or its error, which is none of the other callers."""
     if not np.isfinite(logits).all():
-        raise RequestFailedError("the speech model's outputs are not finite")
+        return RequestFailedError("the speech model's outputs are not finite")
 
-    return step.reduce(logits)
+    try:
+        return step.reduce(logits)
+    except Exception as error:  # noqa: BLE001 - raised where the result is awaited.
+        return RequestFailedError(f"the speech model failed: {error}")

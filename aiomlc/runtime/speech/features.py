@@ -58,7 +58,9 @@ class LogMel:
             logs[begin:end] = np.log10(np.maximum(power @ self.filters, _FLOOR))
         if count:
             np.maximum(logs, logs.max() - _RANGE, out=logs)
-        return (logs + 4.0) / 4.0
+        logs += 4.0
+        logs /= 4.0
+        return logs
 
     @cached_property
     def _window(self) -> NDArray[np.float64]:

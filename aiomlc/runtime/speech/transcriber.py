@@ -220,7 +220,7 @@ class Transcription:
         self._num_segments += 1
         return SpeechSegment(
             index=index,
-            start=segment.begin / FRAMES_PER_SECOND,
+            start=min(segment.begin / FRAMES_PER_SECOND, self.duration),
             end=min(segment.end / FRAMES_PER_SECOND, self.duration),
             text=text,
             token_ids=segment.token_ids,

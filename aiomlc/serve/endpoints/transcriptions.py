@@ -27,7 +27,7 @@ from aiomlc.serve.http.event_stream import send_events
 from aiomlc.serve.http.fields import prepare_fields
 from aiomlc.serve.http.form import Form, read_form
 from aiomlc.serve.http.http_errors import HTTPError
-from aiomlc.serve.http.json_text import send_json, to_json
+from aiomlc.serve.http.json_text import send_json, send_response, to_json
 from aiomlc.serve.http.subtitles import to_srt, to_vtt
 
 _FILE: Final = "file"
@@ -93,13 +93,13 @@ class TranscriptionEndpoint:
         connection: tuple[Scope, Receive, Send],
     ) -> None:
         answer = await collect(stream)
+        seconds = self._context.options.write_timeout
         if (to_text := _TEXTS.get(form.response_format)) is not None:
-            await PlainTextResponse(to_text(answer))(*connection)
+            await send_response(PlainTextResponse(to_text(answer)), *connection, seconds=seconds)
             return
 
         is_verbose = form.response_format == "verbose_json"
         shown = answer if is_verbose else answer.model_dump(include={"text", "usage"})
-        seconds = self._context.options.write_timeout
         await send_json(to_json(shown), *connection, seconds=seconds)
 
 
@@ -123,6 +123,8 @@ class _AnswerForm:
             raise _invalid("response_format", "json with stream", self.response_format)
 
         granularities = fields.pop("timestamp_granularities", [])
+        if isinstance(granularities, str):
+            granularities = [granularities]
         if not set(granularities) <= {"segment"}:
             raise _invalid("timestamp_granularities", "segment: words have no times", granularities)
 
@@ -132,10 +134,10 @@ class _AnswerForm:
 
 def _typed(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields with the types that the library expects: in a form, all are texts."""
-    numbers = {name: _number(name, fields[name]) for name in _NUMBERS if name in fields}
+    numbers = {name: _numbers(name, fields[name]) for name in _NUMBERS if name in fields}
     typed = fields | numbers
     if "seed" in fields:
-        typed["seed"] = int(_number("seed", fields["seed"]))
+        typed["seed"] = _integer("seed", fields["seed"])
     name = "condition_on_previous_text"
     if name in fields:
         typed[name] = _boolean(fields, name, default=True)
@@ -156,6 +158,20 @@ def _boolean(fields: Mapping[str, Any], name: str, *, default: bool) -> bool:
             return False
         case _:
             raise _invalid(name, "true or false", value)
+
+
+def _integer(name: str, value: object) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise _invalid(name, "an integer", value) from None
+
+
+def _numbers(name: str, value: str | list[str]) -> float | list[float]:
+    """Return the number of a field, or those of a field whose name ends with `[]`."""
+    return (
+        [_number(name, item) for item in value] if isinstance(value, list) else _number(name, value)
+    )
 
 
 def _number(name: str, value: object) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("is_long", "json_response", "send_json", "to_json", "to_json_in_turns")
+__all__ = ("is_long", "json_response", "send_json", "send_response", "to_json", "to_json_in_turns")
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -166,11 +166,18 @@ def json_response(value: object, status: int = 200) -> Response:
 async def send_json(
     text: bytes, scope: Scope, receive: Receive, send: Send, *, seconds: float
 ) -> None:
-    """Send a response with a JSON text; a client that has not read it after `seconds` is dropped.
+    """Send a response with a JSON text, as `send_response`."""
+    response = Response(text, media_type="application/json")
+    await send_response(response, scope, receive, send, seconds=seconds)
+
+
+async def send_response(
+    response: Response, scope: Scope, receive: Receive, send: Send, *, seconds: float
+) -> None:
+    """Send a response; a client that has not read it after `seconds` is dropped.
 
     A server may report the disconnect, and close the connection, while the end is being sent. That
     must not be cancelled, or the connection stays open.
     """
-    response = Response(text, media_type="application/json")
     with move_on_after(seconds, shield=True):
         await response(scope, receive, send)

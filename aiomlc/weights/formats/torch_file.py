@@ -128,7 +128,7 @@ class _Unpickler(pickle.Unpickler):
 
         match module, name:
             case "collections", "OrderedDict":
-                return OrderedDict
+                return _DictBuilder()
             case "torch._utils", "_rebuild_tensor_v2":
                 return _TensorBuilder()
             case "torch._utils", "_rebuild_parameter":
@@ -148,6 +148,16 @@ class _Unpickler(pickle.Unpickler):
 
 
 # Objects without attributes, because a pickle can set those of what it names.
+@final
+class _DictBuilder:
+    """Makes empty dictionaries only: copies of large ones would take memory without bounds."""
+
+    __slots__ = ()
+
+    def __call__(self) -> OrderedDict[str, object]:
+        return OrderedDict()
+
+
 @final
 class _TensorBuilder:
     __slots__ = ()

@@ -111,6 +111,8 @@ bool TokenCommitter::CommitForcedTokens(Sequence* sequence) {
       const std::vector<int32_t> forced = sequence->constraint->ForcedTokens();
       context_.meter.OnForcedTokens(Clock::now() - start);
       for (int32_t token_id : forced) {
+        // Then sampling finds that no token is allowed.
+        if (sequence->logit_adjuster.Suppresses(token_id)) break;
         ++context_.totals.forced_tokens;
         ++sequence->num_forced;
         if (!CommitToken(sequence, token_id, nullptr)) return false;

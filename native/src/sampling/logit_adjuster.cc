@@ -53,6 +53,11 @@ void LogitAdjuster::Apply(float* logits, int64_t vocab_size) const {
   if (excludes_stop_tokens()) Exclude(stop_token_ids_, logits, vocab_size);
 }
 
+bool LogitAdjuster::Suppresses(int32_t token_id) const {
+  return std::find(suppress_tokens_.begin(), suppress_tokens_.end(), token_id) !=
+         suppress_tokens_.end();
+}
+
 void LogitAdjuster::CountToken(int32_t token_id) {
   ++num_generated_;
   if (has_penalty_) ++counts_[token_id];

@@ -40,6 +40,9 @@ class LogitAdjuster {
    */
   void Apply(float* logits, int64_t vocab_size) const;
 
+  /*! \return Whether a token is never generated. */
+  bool Suppresses(int32_t token_id) const;
+
   /*! \brief Count a generated token. */
   void CountToken(int32_t token_id);
 

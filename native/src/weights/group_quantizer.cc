@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "platform/float_types.h"
@@ -242,7 +243,8 @@ void QuantizeBytes(const float* weights, int64_t cols, uint8_t* codes, uint8_t* 
     float largest = 0;
     for (int64_t k = first; k < end; ++k) largest = std::max(largest, std::fabs(weights[k]));
     const float scale = largest / kLargestByte;
-    const float inverse = scale == 0 ? 0.0f : 1.0f / scale;
+    // The float16 of a smaller scale is 0, and its inverse may be infinite.
+    const float inverse = scale < std::numeric_limits<float>::min() ? 0.0f : 1.0f / scale;
     for (int64_t k = first; k < end; ++k) {
       codes[k] = static_cast<uint8_t>(static_cast<int>(std::round(weights[k] * inverse)) + kZero);
     }

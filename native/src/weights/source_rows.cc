@@ -314,16 +314,18 @@ bool SourceReader::DecodeGroups(const ParamPlan& param, MatrixFormat format, int
 
 bool SourceReader::DecodeProgressive(const ParamPlan& param, int64_t begin, int64_t end) {
   const int64_t cols = param.MatrixCols();
-  const int64_t bytes = ProgressiveRowBytes(cols);
+  const int64_t stored_bytes = ProgressiveRowBytes(cols);
+  const int64_t bytes = ProgressiveRowBytes(param.cols);
   stored_rows_.resize(static_cast<size_t>((end - begin) * bytes));
   return ForEachSlice(
       param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
         const auto index = static_cast<size_t>(slice.matrix);
+        const auto* stored = static_cast<const uint8_t*>(loaded_[index].values.At(from, 0));
         uint8_t* out = stored_rows_.data() + at * bytes;
-        std::memcpy(out, loaded_[index].values.At(from, 0), static_cast<size_t>(rows * bytes));
-        for (int64_t row = 0; row < rows; ++row) {
-          const char* problem = CheckProgressiveRow(out + row * bytes, cols);
+        for (int64_t row = 0; row < rows; ++row, stored += stored_bytes, out += bytes) {
+          const char* problem = CheckProgressiveRow(stored, cols);
           if (problem != nullptr) return Check(param.matrices[index].tensor, problem);
+          CutProgressiveRow(stored, param.first_col, param.cols, out);
         }
         return true;
       });

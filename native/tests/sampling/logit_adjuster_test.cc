@@ -102,6 +102,8 @@ TEST(LogitAdjuster, IsInactiveIfThereIsNothingToChange) {
   options = {};
   options.suppress_tokens = {1000};
   EXPECT_TRUE(LogitAdjuster(options).is_active());
+  EXPECT_TRUE(LogitAdjuster(options).Suppresses(1000));
+  EXPECT_FALSE(LogitAdjuster(options).Suppresses(3));
 
   options = {};
   options.logits.presence_penalty = 1;

@@ -10,8 +10,9 @@ import gguf
 import numpy as np
 import pytest
 
-from aiomlc import AsyncMLCEngine, EngineConfig
+from aiomlc import AsyncMLCEngine, EngineConfig, gen_config
 from aiomlc.gguf.directory import ConfigFiles
+from aiomlc.runtime.loading.model_directory import find_model
 from tests.model.families.test_logits import reference
 from tests.model.gguf_files import add_tiny_text, write_gguf
 from tests.model.make_reference import PROMPT
@@ -51,6 +52,15 @@ async def test_suppressed_tokens_have_no_probability(tmp_path: Path, speculative
     assert greedy == [third]
     assert len(biased) == 60
     assert not {first, second} & set(biased)
+
+
+async def test_a_converted_directory_has_them_too(tmp_path: Path) -> None:
+    model, output = write_model(tmp_path / "model", "llama"), tmp_path / "output"
+    (model / "generation_config.json").write_text('{"suppress_tokens": [5]}')
+
+    await gen_config(model, output, quantization="q4f16_1", conv_template="LM")
+
+    assert find_model(output).suppress_tokens(256) == (5,)
 
 
 def test_a_gguf_file_has_them_too(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ async def test_the_sequence_length_of_the_engine_lowers_the_limit(encoder_direct
 
 async def test_an_encoder_refuses_the_settings_of_decoders(encoder_directory: Path) -> None:
     config = EngineConfig(max_num_sequence=2)
-    with pytest.raises(BadRequestError, match="max_num_sequence = 2 is not supported by encoders"):
+    with pytest.raises(BadRequestError, match="max_num_sequence = 2 is only supported by decoders"):
         async with AsyncMLCEngine(encoder_directory, engine_config=config):
             pass
 

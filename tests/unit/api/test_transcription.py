@@ -171,6 +171,16 @@ async def test_drain_waits_for_an_open_stream_and_abort_ends_one() -> None:
             await anext(aborted)
 
 
+async def test_an_aborted_stream_that_nobody_reads_keeps_no_engine_from_draining() -> None:
+    async with open_engine(FakeSpeech([" one"])) as engine:
+        stream = await engine.stream_transcription(audio(6))
+        with fail_after(10):
+            async with create_task_group() as tasks:
+                tasks.start_soon(engine.drain)
+                await wait_all_tasks_blocked()
+                await engine.abort(stream.request_id)
+
+
 async def test_a_dropped_stream_keeps_no_engine_from_draining() -> None:
     async with open_engine(FakeSpeech([" one"])) as engine:
         stream = await engine.stream_transcription(audio(6))

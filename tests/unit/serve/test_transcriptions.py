@@ -115,6 +115,11 @@ async def test_openais_client_gets_errors_that_name_the_field() -> None:
         ({"stream": "true", "response_format": "srt"}, "response_format", "json with stream"),
         ({"temperature": "warm"}, "temperature", "a number"),
         ({"temperature": "3"}, "temperature", "from 0 to 1"),
+        ({"temperature[]": ["0", "warm"]}, "temperature", "a number"),
+        ({"seed": "nan"}, "seed", "an integer"),
+        ({"seed": "1e400"}, "seed", "an integer"),
+        ({"seed": "1.7"}, "seed", "an integer"),
+        ({"timestamp_granularities": "word"}, "timestamp_granularities", "segment"),
         ({"timestamp_granularities[]": ["word"]}, "timestamp_granularities", "segment"),
         ({"chunking_strategy": "auto"}, "chunking_strategy", "unknown"),
     ],
@@ -125,6 +130,17 @@ async def test_invalid_fields_are_named(data: dict[str, Any], param: str, messag
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param
     assert message in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"timestamp_granularities": "segment", "response_format": "verbose_json"},
+        {"temperature[]": ["0", "0.4"], "seed": str(2**62 + 1)},
+    ],
+)
+async def test_fields_may_be_repeated_or_alone(data: dict[str, Any]) -> None:
+    assert (await post(data)).status_code == 200
 
 
 async def test_a_request_needs_a_form_with_a_file_of_limited_size() -> None:

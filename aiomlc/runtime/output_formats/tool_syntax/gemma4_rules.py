@@ -154,7 +154,11 @@ class Gemma4Rules:
         return self._any_of(self._literal(render_value(value)) for value in fitting)
 
     def _array(self, schema: Mapping[str, Any]) -> str:
-        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        least = int(schema.get("minItems", 0))
+        most = int(schema["maxItems"]) if "maxItems" in schema else None
+        if most is not None and most < least:
+            raise self._error(f"minItems ({least}) is greater than maxItems ({most})")
+
         if most == 0:
             return self._literal("[]")
 

@@ -38,10 +38,13 @@ SlotMemory MemoryOf(const TensorArguments& args, const TensorView& memory, int64
   return slots;
 }
 
-/*! \brief The rows of each slot, which must be all rows. */
+/*!
+ * \brief The rows of each slot, which must be all rows.
+ * \param see_all Whether rows see all positions, of which there may be fewer than rows.
+ */
 std::vector<SlotRows> RowsOf(const TensorArguments& args, const SlotMemory& memory,
                              int64_t num_slots, const TensorView& lengths, const TensorView& ends,
-                             const TensorView& slots, int64_t num_rows) {
+                             const TensorView& slots, int64_t num_rows, bool see_all) {
   args.RequireShape(lengths, "lengths", {kAny});
   args.RequireShape(ends, "ends", {lengths.size(0)});
   args.RequireShape(slots, "slots", {lengths.size(0)});
@@ -51,9 +54,11 @@ std::vector<SlotRows> RowsOf(const TensorArguments& args, const SlotMemory& memo
   std::vector<SlotRows> result;
   int64_t rows = 0;
   for (int64_t i = 0; i < lengths.size(0); ++i) {
-    args.Require(length[i] > 0 && length[i] <= end[i] && end[i] <= memory.Capacity(),
-                 "lengths must be in [1, ends], and ends at most ", memory.Capacity(), ", got ",
+    args.Require(length[i] > 0 && end[i] > 0 && end[i] <= memory.Capacity(),
+                 "lengths must be at least 1, and ends in [1, ", memory.Capacity(), "], got ",
                  length[i], " and ", end[i]);
+    args.Require(see_all || length[i] <= end[i], "lengths must be at most ends, got ", length[i],
+                 " and ", end[i]);
     args.Require(slot[i] >= 0 && slot[i] < num_slots, "slots must be in [0, ", num_slots, "), got ",
                  slot[i]);
     result.push_back({slot[i], length[i], end[i]});
@@ -72,7 +77,12 @@ void CallWriteSlots(TensorView keys, TensorView values, TensorView lengths, Tens
   args.RequireShape(values, "values", {keys.size(0), keys.size(1)});
   const SlotMemory target = MemoryOf(args, memory, layer, num_heads, keys.size(1));
   const std::vector<SlotRows> rows =
-      RowsOf(args, target, memory.size(1), lengths, ends, slots, keys.size(0));
+      RowsOf(args, target, memory.size(1), lengths, ends, slots, keys.size(0), false);
+  std::vector<bool> is_written(static_cast<size_t>(memory.size(1)));
+  for (const SlotRows& each : rows) {
+    args.Require(!is_written[each.slot], "slots must be different, got ", each.slot, " twice");
+    is_written[each.slot] = true;
+  }
   args.RequireShape(out, "out", {slots.size(0)});
   WriteSlots(ThreadPool::Current(), target, rows, args.Data<float>(keys, "keys"),
              args.Data<float>(values, "values"));
@@ -88,7 +98,7 @@ void CallAttendSlots(TensorView queries, TensorView lengths, TensorView ends, Te
   args.RequireShape(out, "out", {queries.size(0), queries.size(1)});
   const SlotMemory source = MemoryOf(args, memory, layer, num_heads, queries.size(1));
   const std::vector<SlotRows> rows =
-      RowsOf(args, source, memory.size(1), lengths, ends, slots, queries.size(0));
+      RowsOf(args, source, memory.size(1), lengths, ends, slots, queries.size(0), see_all != 0);
   AttendSlots(ThreadPool::Current(), source, rows, static_cast<float>(scale), see_all != 0,
               args.Data<float>(queries, "queries"), args.Data<float>(out, "out"));
 }

@@ -102,6 +102,23 @@ TEST(SlotAttentionTest, RowsThatSeeAllSeeEveryPositionOfTheirSlot) {
   }
 }
 
+TEST(SlotAttentionTest, MoreRowsThanPositionsSeeAllOfThem) {
+  ThreadPool pool(2);
+  const Memory memory;
+  constexpr int64_t kLength = 3, kRows = 20;
+  const std::vector<float> keys = RandomFloats(kLength * kRowSize, 10);
+  const std::vector<float> values = RandomFloats(kLength * kRowSize, 11);
+  const SlotRows written{1, kLength, kLength}, rows{1, kRows, kLength};
+  WriteSlots(pool, memory.get(), {&written, 1}, keys.data(), values.data());
+  const std::vector<float> queries = RandomFloats(kRows * kRowSize, 12);
+  std::vector<float> output(queries.size());
+  AttendSlots(pool, memory.get(), {&rows, 1}, kScale, true, queries.data(), output.data());
+  for (int64_t row = 0; row < kRows; ++row) {
+    const int64_t offset = row * kRowSize;
+    ExpectRow(output.data() + offset, queries.data() + offset, keys.data(), values.data(), kLength);
+  }
+}
+
 TEST(SlotAttentionTest, BitsDependNeitherOnOtherSlotsNorOnTheThreads) {
   const Memory memory;
   const std::vector<float> keys = RandomFloats(80 * kRowSize, 7);

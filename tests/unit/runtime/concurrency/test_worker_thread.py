@@ -6,10 +6,18 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from anyio import Event, create_task_group, fail_after, from_thread, to_thread
+from anyio import (
+    CapacityLimiter,
+    Event,
+    create_task_group,
+    fail_after,
+    from_thread,
+    to_thread,
+    wait_all_tasks_blocked,
+)
 from anyio.lowlevel import checkpoint
 
-from aiomlc.runtime.concurrency.worker_thread import run_in_worker
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker, run_to_end
 
 
 async def test_the_result_and_the_errors_of_the_function_are_returned() -> None:
@@ -80,3 +88,46 @@ async def test_calls_that_are_cancelled_before_their_thread_starts_leave_no_trac
 
     with fail_after(10):
         assert await run_in_worker(lambda is_cancelled: is_cancelled()) is False
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_asyncios_own_cancellation_waits_for_the_end_of_the_function() -> None:
+    import asyncio  # noqa: TID251 - what is tested.
+
+    started, continues = Event(), threading.Event()
+    order = []
+
+    def work() -> None:
+        from_thread.run_sync(started.set)
+        continues.wait(20)
+        order.append("the function")
+
+    async def run() -> None:
+        try:
+            await run_to_end(work, CapacityLimiter(1))
+        finally:
+            order.append("the call")
+
+    task = asyncio.ensure_future(run())
+    await started.wait()
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+
+    assert order == []
+    continues.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert order == ["the function", "the call"]
+
+
+async def test_a_call_that_is_cancelled_before_it_starts_never_runs() -> None:
+    limiter = CapacityLimiter(1)
+    calls: list[str] = []
+    async with limiter, create_task_group() as tasks:
+        tasks.start_soon(run_to_end, lambda: calls.append("x"), limiter)
+        await wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+
+    assert calls == []

@@ -253,6 +253,8 @@ fields = dict(
     device="opencl:0", kind="gpu", name="a device", driver=sys.argv[2], memory_bytes=1, problem=None
 )
 write_message(devices=[fields], problem=None)
+print("{a driver that talks at its end}")
+print("{}")
 """
     )
     monkeypatch.syspath_prepend(tmp_path)

@@ -413,6 +413,18 @@ def test_nested_values_of_gemma_4_must_match_their_schema(
     assert allows(text, "gemma4", tools, must=True, parallel=True) is is_accepted
 
 
+def test_bounds_of_arrays_of_gemma_4_are_integers_in_order() -> None:
+    def grammar(**bounds: float) -> Grammar | None:
+        values = {"type": "array", "items": {"type": "boolean"}, **bounds}
+        tool = ToolSchema("f", {"type": "object", "properties": {"some": values}})
+        gemma = FORMATS["gemma4"]
+        return tool_grammar([tool], gemma, lambda _: None, must_call=True, allow_parallel=False)
+
+    assert "1.0" not in str(grammar(minItems=2.0, maxItems=3.0))
+    with pytest.raises(BadRequestError, match=r"minItems \(5\) is greater than maxItems \(2\)"):
+        grammar(minItems=5, maxItems=2)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_parser_reads_nested_values_of_gemma_4(seed: int) -> None:
     rng = random.Random(seed)

@@ -139,3 +139,12 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         path.write_bytes(content[:size])
         with pytest.raises(ModelLoadError):
             read_torch_file(path)
+
+
+def test_copies_of_dictionaries_are_refused(tmp_path: Path) -> None:
+    """A few bytes would double the memory, again and again."""
+    pickled = b"\x80\x02}q\x00X\x01\x00\x00\x00wccollections\nOrderedDict\nh\x00\x85Rs."
+    path = write_archive(tmp_path / "values.pt", pickled)
+
+    with pytest.raises(ModelLoadError, match=r"values\.pt"):
+        read_torch_file(path)

@@ -100,6 +100,9 @@ void QuantizeProgressiveRow(const float* weights, int64_t cols, uint8_t* row);
 /*! \return The problem of a stored row, or null if it is valid. */
 const char* CheckProgressiveRow(const uint8_t* row, int64_t cols);
 
+/*! \brief Copy columns of a stored row. \param first_col A multiple of 32. */
+void CutProgressiveRow(const uint8_t* row, int64_t first_col, int64_t cols, uint8_t* out);
+
 /*!
  * \brief Pack stored rows, which are valid, without changing a number.
  * \param packed The first tile of these rows.

@@ -173,11 +173,12 @@ std::vector<float> RotateRow(const float* weights, int64_t cols) {
   std::vector<float> rotated(static_cast<size_t>(groups * kGroupSize));
   for (int64_t g = 0; g < groups; ++g) {
     float group[kGroupSize] = {};
-    std::copy_n(weights + g * kGroupSize, std::min(kGroupSize, cols - g * kGroupSize), group);
-    Rotate(group);
-    // The rotation of the inputs is not normalized, either.
-    std::transform(group, group + kGroupSize, rotated.begin() + g * kGroupSize,
+    const float* first = weights + g * kGroupSize;
+    // The rotation of the inputs is not normalized, either. Divided before it, no sum overflows.
+    std::transform(first, first + std::min(kGroupSize, cols - g * kGroupSize), group,
                    [](float weight) { return weight / kGroupSize; });
+    Rotate(group);
+    std::copy_n(group, kGroupSize, rotated.begin() + g * kGroupSize);
   }
   return rotated;
 }
@@ -214,6 +215,13 @@ void QuantizeProgressiveRow(const float* weights, int64_t cols, uint8_t* row) {
     const StoredGroup group{Levels(scaled)};
     std::memcpy(row, &group, sizeof(group));
   }
+}
+
+void CutProgressiveRow(const uint8_t* row, int64_t first_col, int64_t cols, uint8_t* out) {
+  const auto group_bytes = static_cast<int64_t>(sizeof(StoredGroup));
+  std::memcpy(out, row, sizeof(float));
+  std::memcpy(out + sizeof(float), row + sizeof(float) + first_col / kGroupSize * group_bytes,
+              static_cast<size_t>(CeilDivide(cols, kGroupSize) * group_bytes));
 }
 
 const char* CheckProgressiveRow(const uint8_t* row, int64_t cols) {
@@ -285,7 +293,9 @@ void PackRotated(const float* weights, int64_t cols, int64_t row_begin, int64_t 
       header.scales[n] = scale;
       if (scale == 0) continue;
       for (size_t k = 0; k < rotated.size(); ++k) {
-        const auto weight = static_cast<int>(Round(rotated[k] / scale));
+        // A scale that is denormal was rounded, so that the quotient can be larger.
+        const auto weight =
+            static_cast<int>(Round(std::clamp(rotated[k] / scale, -127.0f, 127.0f)));
         header.sums[n] += weight;
         const int64_t at = ChannelWeightIndex(n, static_cast<int64_t>(k));
         tile[static_cast<int64_t>(sizeof(header)) + at] = static_cast<std::byte>(weight);
