@@ -3,18 +3,18 @@ in a core."""
 
 from __future__ import annotations
 
-__all__ = ("EncoderEngine", "OpenRequest")
+__all__ = ("MAX_OPEN_REQUESTS", "EncoderEngine", "OpenRequest")
 
 import itertools
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Protocol, Self, final
+from typing import TYPE_CHECKING, Final, Protocol, Self, final
 
 from anyio import AsyncContextManagerMixin, CancelScope, Event, move_on_after
 from anyio.lowlevel import checkpoint
 
-from aiomlc.errors import EngineDrainingError, RequestAbortedError
+from aiomlc.errors import EngineDrainingError, EngineOverloadedError, RequestAbortedError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.engine_task import EngineTask
 from aiomlc.runtime.engine.events import EventHub
@@ -23,6 +23,10 @@ from aiomlc.runtime.engine.trace import TraceEvent
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Classifier, Embedder
     from aiomlc.runtime.speech.transcriber import Transcriber
+
+
+#: Requests of several steps at the same time: an hour of audio takes about 100 MB.
+MAX_OPEN_REQUESTS: Final = 32
 
 
 class _Batcher(Protocol):
@@ -129,8 +133,15 @@ class EncoderEngine(AsyncContextManagerMixin):
 
         Raises:
             EngineDrainingError: If the engine is draining.
+            EngineOverloadedError: If too many are open, each of which holds its input.
         """
         self._check_draining()
+        num_open = sum(isinstance(request, OpenRequest) for request in self._running.values())
+        if num_open >= MAX_OPEN_REQUESTS:
+            raise EngineOverloadedError(
+                f"{num_open} requests are open, which is the limit: read or close one first"
+            )
+
         request = OpenRequest(self, request_id)
         self._running[request_id] = request
         return request

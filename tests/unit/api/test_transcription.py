@@ -13,9 +13,11 @@ from aiomlc.errors import (
     BadRequestError,
     EngineClosedError,
     EngineDrainingError,
+    EngineOverloadedError,
     RequestAbortedError,
     RequestFailedError,
 )
+from aiomlc.runtime.embedding.encoder_engine import MAX_OPEN_REQUESTS
 from aiomlc.testing import FakeCore, FakeEncoder, FakeSpeech, fake_loader
 
 pytestmark = pytest.mark.timeout(20)
@@ -179,6 +181,18 @@ async def test_an_aborted_stream_that_nobody_reads_keeps_no_engine_from_draining
                 tasks.start_soon(engine.drain)
                 await wait_all_tasks_blocked()
                 await engine.abort(stream.request_id)
+
+
+async def test_the_recordings_that_are_open_are_limited() -> None:
+    async with open_engine(FakeSpeech([" one"])) as engine:
+        streams = [await engine.stream_transcription(audio(6)) for _ in range(MAX_OPEN_REQUESTS)]
+        with pytest.raises(EngineOverloadedError, match="32 requests are open"):
+            await engine.transcribe(audio(1))
+
+        for stream in streams:
+            await stream.aclose()
+
+        assert (await engine.transcribe(audio(1))).text == "one"
 
 
 async def test_a_dropped_stream_keeps_no_engine_from_draining() -> None:
