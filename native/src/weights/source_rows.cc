@@ -320,7 +320,7 @@ bool SourceReader::DecodeProgressive(const ParamPlan& param, int64_t begin, int6
   return ForEachSlice(
       param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
         const auto index = static_cast<size_t>(slice.matrix);
-        const auto* stored = static_cast<const uint8_t*>(loaded_[index].values.At(from, 0));
+        const auto* stored = loaded_[index].values.At(from, 0);
         uint8_t* out = stored_rows_.data() + at * bytes;
         for (int64_t row = 0; row < rows; ++row, stored += stored_bytes, out += bytes) {
           const char* problem = CheckProgressiveRow(stored, cols);
