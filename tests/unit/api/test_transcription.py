@@ -18,6 +18,9 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.embedding.encoder_engine import MAX_OPEN_REQUESTS
+from aiomlc.runtime.loading.loaded_model import LoadedEncoder
+from aiomlc.runtime.mock.speech import fake_speech
+from aiomlc.runtime.speech.transcriber import Transcriber
 from aiomlc.testing import FakeCore, FakeEncoder, FakeSpeech, fake_loader
 
 pytestmark = pytest.mark.timeout(20)
@@ -102,15 +105,26 @@ async def test_a_text_that_repeats_itself_is_decoded_again(
 
 
 async def test_concurrent_recordings_share_steps_and_hear_what_each_hears_alone() -> None:
-    speech = FakeSpeech(["aaaaaaaa", "aaaaaaaa"])
+    speech = FakeSpeech(["aaaaaaaa", "aaaaaaaa"], hand_stepped=True)
+    opened = fake_speech(speech)
     texts = []
-    async with open_engine(speech) as engine, create_task_group() as tasks:
+
+    async def load(*_: object, **_settings: object) -> LoadedEncoder:
+        await checkpoint()
+        return opened
+
+    async with AsyncMLCEngine(loader=load) as engine, create_task_group() as tasks:
 
         async def run() -> None:
             texts.append((await engine.transcribe(audio(1), language="en")).text)
 
         tasks.start_soon(run)
         tasks.start_soon(run)
+        assert isinstance(opened.model, Transcriber)
+        with fail_after(10):
+            while opened.model.batcher.num_free_slots:  # Until both windows are to be encoded.
+                await checkpoint()
+        speech.allow(100)
 
     assert texts == ["aaaaaaaa", "aaaaaaaa"]
     assert any(len(batch) == 2 for batch in speech.batches)
