@@ -111,6 +111,22 @@ def test_rotated_floats_are_divided_and_each_shard_has_its_own_scales(
     np.testing.assert_allclose(actual, expected, rtol=0, atol=BOUNDS[quantization] * largest)
 
 
+@pytest.mark.parametrize("kv_cache_dtype", ["int8", "int4"])
+def test_shards_have_quantized_caches_of_their_heads(
+    open_shards: OpenShards, divisible: Directory, kv_cache_dtype: str
+) -> None:
+    directory = divisible("llama", head_dim=64)
+    config = {"quantization": "q0f32", "kv_cache_dtype": kv_cache_dtype}
+    one, two = (open_shards(directory, count, **config) for count in (1, 2))
+
+    expected, actual = _logits(one), _logits(two)
+
+    # A sum in another order can change how an element is rounded.
+    rows = np.abs(actual - expected).max(axis=1) / np.abs(expected).max()
+    assert np.median(rows) <= 1e-4
+    assert rows.max() <= 5e-2
+
+
 def test_converted_w4a8_is_cut_at_its_rotations(
     open_shards: OpenShards, divisible: Directory, tmp_path: Path
 ) -> None:
