@@ -10,6 +10,8 @@ from aiomlc.gguf.model import GGUFModel
 from aiomlc.gguf.projectors.projector import (
     EMBEDDINGS,
     PROJECTOR,
+    SIGLIP_LAYER,
+    SIGLIP_LAYERS,
     VISION,
     Projector,
     activation,
@@ -80,30 +82,19 @@ _SIGLIP_MODULES: Final = {
     "v.position_embd": f"{EMBEDDINGS}position_embedding",
     "v.post_ln": "vision_tower.post_layernorm",
 }
-_SIGLIP_LAYER: Final = {
-    "ln1": "layer_norm1",
-    "ln2": "layer_norm2",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_out": "self_attn.out_proj",
-    "ffn_up": "mlp.fc1",
-    "ffn_down": "mlp.fc2",
-}
-_LAYERS: Final = "vision_tower.encoder.layers"
 IDEFICS3: Final = Projector(
     fields=_idefics3,
     images=_idefics3_images,
     modules=_SIGLIP_MODULES | {"mm.model.fc": f"{PROJECTOR}proj"},
-    layers=_LAYERS,
-    layer=_SIGLIP_LAYER,
+    layers=SIGLIP_LAYERS,
+    layer=SIGLIP_LAYER,
 )
 GEMMA3: Final = Projector(
     fields=_gemma3,
     images=square,
     modules=_SIGLIP_MODULES | {"mm.soft_emb_norm": f"{PROJECTOR}mm_soft_emb_norm"},
-    layers=_LAYERS,
-    layer=_SIGLIP_LAYER,
+    layers=SIGLIP_LAYERS,
+    layer=SIGLIP_LAYER,
     tensors={"mm.input_projection.weight": f"{PROJECTOR}mm_input_projection_weight"},
 )
 INTERNVL: Final = Projector(

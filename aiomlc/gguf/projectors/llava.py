@@ -13,6 +13,8 @@ from aiomlc.gguf.model import GGUFModel
 from aiomlc.gguf.projectors.projector import (
     EMBEDDINGS,
     PROJECTOR,
+    SIGLIP_LAYER,
+    SIGLIP_LAYERS,
     VISION,
     Projector,
     activation,
@@ -91,16 +93,7 @@ LLAVA: Final = Projector(
         "mm.0": f"{PROJECTOR}linear_1",
         "mm.2": f"{PROJECTOR}linear_2",
     },
-    layers="vision_tower.encoder.layers",
-    layer={
-        "ln1": "layer_norm1",
-        "ln2": "layer_norm2",
-        "attn_q": "self_attn.q_proj",
-        "attn_k": "self_attn.k_proj",
-        "attn_v": "self_attn.v_proj",
-        "attn_out": "self_attn.out_proj",
-        "ffn_up": "mlp.fc1",
-        "ffn_down": "mlp.fc2",
-    },
+    layers=SIGLIP_LAYERS,
+    layer=SIGLIP_LAYER,
     tensors={_CLASS: f"{EMBEDDINGS}class_embedding", _NEWLINE: "image_newline"},
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = (
     "EMBEDDINGS",
     "PROJECTOR",
+    "SIGLIP_LAYER",
+    "SIGLIP_LAYERS",
     "VISION",
     "Projector",
     "activation",
@@ -25,6 +27,18 @@ from aiomlc.gguf.model import GGUFModel
 VISION: Final = "clip.vision."
 PROJECTOR: Final = "multi_modal_projector."
 EMBEDDINGS: Final = "vision_tower.embeddings."
+#: The layers of towers of CLIP and SigLIP.
+SIGLIP_LAYERS: Final = "vision_tower.encoder.layers"
+SIGLIP_LAYER: Final = {
+    "ln1": "layer_norm1",
+    "ln2": "layer_norm2",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_out": "self_attn.out_proj",
+    "ffn_up": "mlp.fc1",
+    "ffn_down": "mlp.fc2",
+}
 
 _BLOCK: Final = re.compile(r"v\.blk\.(\d{1,6})\.(\w+)", re.ASCII)
 _DOWN: Final = "v.blk.0.ffn_down.weight"

@@ -10,21 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from anyio import CapacityLimiter
-from anyio.lowlevel import RunVar
 
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.audio.decode import SAMPLE_RATE, decode_audio
 from aiomlc.runtime.audio.limits import AudioLimits
-from aiomlc.runtime.concurrency.worker_thread import run_in_worker
+from aiomlc.runtime.concurrency.worker_thread import LoopLimiter, run_in_worker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: Samples (mono, 16 kHz, float32 or float64), the bytes of a file, or its path.
 AudioInput: TypeAlias = "NDArray[np.floating] | bytes | str | os.PathLike[str]"
-_MAX_DECODINGS = 2  # At the same time, which bounds the memory.
-_limiter: RunVar[CapacityLimiter] = RunVar("_limiter")
+_decodings = LoopLimiter(2)  # Which bounds the memory.
 
 
 async def load_audio(
@@ -37,7 +34,7 @@ async def load_audio(
             limit; `param` names the field.
         MissingPackageError: If a package of the extra `audio` is not installed.
     """
-    async with _decodings():
+    async with _decodings.get():
         return await run_in_worker(lambda is_cancelled: _load(source, limits, param, is_cancelled))
 
 
@@ -90,12 +87,3 @@ def _read(path: Path, limits: AudioLimits, param: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise BadRequestError(f"{param}: cannot read {path}: {reason}", param=param) from None
-
-
-def _decodings() -> CapacityLimiter:
-    limiter = _limiter.get(None)
-    if limiter is None:
-        limiter = CapacityLimiter(_MAX_DECODINGS)
-        _limiter.set(limiter)
-
-    return limiter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("run_in_worker", "run_to_end")
+__all__ = ("LoopLimiter", "run_in_worker", "run_to_end")
 
 import threading
 from collections.abc import Callable
@@ -77,8 +77,26 @@ class _Work:
                 _abandoned.add(1)
 
 
+@final
+class LoopLimiter:
+    """A limit of concurrent calls, in each event loop."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._limiter: RunVar[CapacityLimiter] = RunVar("_limiter")
+
+    def get(self) -> CapacityLimiter:
+        """Return the limiter of the running event loop."""
+        limiter = self._limiter.get(None)
+        if limiter is None:
+            limiter = CapacityLimiter(self._total)
+            self._limiter.set(limiter)
+
+        return limiter
+
+
 _abandoned = _Abandoned()
-_limiter: RunVar[CapacityLimiter] = RunVar("_limiter")
+_threads = LoopLimiter(_MAX_THREADS)
 
 
 @names_shortages
@@ -91,7 +109,7 @@ async def run_in_worker(function: Callable[[Callable[[], bool]], T]) -> T:
     Args:
         function: Called with a function that returns whether the call was cancelled.
     """
-    async with _thread_limiter():
+    async with _threads.get():
         while _abandoned.is_full():  # noqa: ASYNC110 - threads cannot set an event of a loop.
             await sleep(_POLL_SECONDS)
 
@@ -151,12 +169,3 @@ async def run_to_end(function: Callable[[], T], limiter: CapacityLimiter) -> T:
     except BaseException:
         await call.join()
         raise
-
-
-def _thread_limiter() -> CapacityLimiter:
-    limiter = _limiter.get(None)
-    if limiter is None:
-        limiter = CapacityLimiter(_MAX_THREADS)
-        _limiter.set(limiter)
-
-    return limiter

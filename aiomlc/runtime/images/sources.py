@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Self, final
 from urllib.parse import unquote, urlsplit
 
-from anyio import CapacityLimiter, create_task_group
-from anyio.lowlevel import RunVar
+from anyio import create_task_group
 
 from aiomlc.config import EngineConfig
 from aiomlc.errors import AiomlcError, BadRequestError
-from aiomlc.runtime.concurrency.worker_thread import run_in_worker
+from aiomlc.runtime.concurrency.worker_thread import LoopLimiter, run_in_worker
 from aiomlc.runtime.images.addresses import Resolve, resolve_host
 from aiomlc.runtime.images.decode import decode_pixels
 from aiomlc.runtime.images.fetch import ImageFetcher
@@ -31,8 +30,8 @@ from aiomlc.validation.json_values import safe_repr
 _SCHEMES = "a data: URL with base64, or a file: or http(s): URL that the operator allows"
 
 
-_MAX_DECODINGS = 2  # At the same time, which bounds the memory: up to 14 bytes for each pixel.
-_limiter: RunVar[CapacityLimiter] = RunVar("_limiter")
+# They take up to 14 bytes for each pixel.
+_decodings = LoopLimiter(2)
 
 
 async def decode_image(data: bytes, limits: ImageLimits, param: str) -> ImageData:
@@ -42,19 +41,10 @@ async def decode_image(data: bytes, limits: ImageLimits, param: str) -> ImageDat
         BadRequestError: If the data are no image, are damaged, or exceed a limit.
         MissingPackageError: If Pillow is not installed.
     """
-    async with _decodings():
+    async with _decodings.get():
         return await run_in_worker(
             lambda is_cancelled: ImageData(decode_pixels(data, limits, param, is_cancelled))
         )
-
-
-def _decodings() -> CapacityLimiter:
-    limiter = _limiter.get(None)
-    if limiter is None:
-        limiter = CapacityLimiter(_MAX_DECODINGS)
-        _limiter.set(limiter)
-
-    return limiter
 
 
 @final
