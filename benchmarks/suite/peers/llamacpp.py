@@ -7,14 +7,14 @@ __all__ = ("LlamaCppPeer", "gguf_type")
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from benchmarks.suite.measured_engine import Meter, Setup, UnavailableError
+from benchmarks.suite.peers.llama_bench import LlamaBench
 from benchmarks.suite.plan import BATCH_PROMPT, BATCH_TOKENS, DECODE_TOKENS, Kind
-from benchmarks.suite.process import FinishedProcess, find_tool, run_tool
+from benchmarks.suite.process import find_tool, run_tool
 
 _GGUF_TYPES = {"q4f16_1": "q4_0", "q0bf16": "bf16", "q0f32": "f32"}
-_LOAD_PROMPT, _ANSWER_TOKENS = 1, 32
 _SEQUENCE_CELLS = 256  # llama.cpp gives each sequence a multiple of this in its KV cache.
 
 
@@ -38,33 +38,23 @@ class LlamaCppPeer:
         self.name = f"llama.cpp {kind}"
         self._threads = str(setup.threads)
         self._gguf = gguf
-        self._bench = find_tool(binaries, "llama-bench")
+        self._bench = LlamaBench(binaries, gguf, setup.threads)
         self._batched_bench = find_tool(binaries, "llama-batched-bench")
 
     def meters(self) -> Mapping[Kind, Meter]:
+        test = self._bench.test
         return {
-            "load": lambda _: self._load_seconds(),
-            "first-token": lambda size: self._run_test("-p", size, "-n", 0)["avg_ns"] / 1e6,
-            "prefill": lambda size: self._run_test("-p", size, "-n", 0)["avg_ts"],
-            "decode": lambda size: self._run_test("-p", 0, "-n", DECODE_TOKENS, "-d", size)[
-                "avg_ts"
-            ],
+            # The process only starts, loads the model and runs this one test.
+            "load": lambda _: self._bench.load_seconds(("--no-warmup",)),
+            "first-token": lambda size: test("-p", size, "-n", 0)["avg_ns"] / 1e6,
+            "prefill": lambda size: test("-p", size, "-n", 0)["avg_ts"],
+            "decode": lambda size: test("-p", 0, "-n", DECODE_TOKENS, "-d", size)["avg_ts"],
             "batch": self._batch_rate,
-            "memory": lambda _: self._peak_bytes() / 1e6,
+            "memory": lambda _: self._bench.peak_bytes() / 1e6,
         }
 
     def close(self) -> None:
         """Do nothing: no process stays open."""
-
-    def _load_seconds(self) -> float:
-        # The process only starts, loads the model and runs this one test.
-        finished = self._run_bench("-p", _LOAD_PROMPT, "-n", 0, "--no-warmup")
-        test_seconds = float(_parse_tests(finished)[0]["avg_ns"]) / 1e9
-        return finished.seconds - test_seconds
-
-    def _peak_bytes(self) -> int:
-        options = ("-p", 0, "-n", 0, "-pg", f"32,{_ANSWER_TOKENS}")
-        return self._run_bench(*options, track_memory=True).peak_bytes
 
     def _batch_rate(self, sequences: int) -> float:
         # The program can exit before it has flushed its last line, so let it measure one more
@@ -83,20 +73,3 @@ class LlamaCppPeer:
             raise RuntimeError(f"{self._batched_bench} printed no result: {finished.output}")
 
         return float(json.loads(lines[0])["speed_tg"])
-
-    def _run_test(self, *options: str | int) -> Mapping[str, float]:
-        return _parse_tests(self._run_bench(*options))[0]
-
-    def _run_bench(self, *options: str | int, track_memory: bool = False) -> FinishedProcess:
-        settings = ("-t", self._threads, "-r", "1", "-o", "json")
-        words = (str(option) for option in options)
-        command: list[str | Path] = [self._bench, "-m", self._gguf, *settings, *words]
-        return run_tool(command, track_memory=track_memory)
-
-
-def _parse_tests(finished: FinishedProcess) -> list[dict[str, Any]]:
-    tests: list[dict[str, Any]] = json.loads(finished.output)
-    if not tests:
-        raise RuntimeError("llama-bench printed no result")
-
-    return tests
