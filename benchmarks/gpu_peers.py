@@ -70,7 +70,8 @@ class Transformers:
         cache = self._cache(1)
 
         def run() -> None:
-            cache.reset()
+            with self._torch.inference_mode():  # As the pass that made its tensors.
+                cache.reset()
             self._pass(self._model, [prompt], cache, 0)
 
         return _median(self._synchronized(run), _REPETITIONS, 1)

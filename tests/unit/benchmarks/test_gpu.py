@@ -148,6 +148,22 @@ def test_a_peer_that_is_not_installed_or_fails_has_the_reason(
     assert problem == "exit status 1: vLLM is measured on CUDA only"
 
 
+@pytest.mark.timeout(120)
+def test_transformers_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # Without the compiler, which takes a minute.
+    config = transformers.LlamaConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+
+    speed = measure_peer("transformers", tmp_path, "cpu", [1, 2], 16)
+
+    assert speed.problem == ""
+    assert [*speed.tokens_per_second] == ["prompt of 16", "1 streams", "2 streams"]
+
+
 def test_the_benchmark_measures_a_named_device(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         gpu.main(["--device", "auto"])
