@@ -11,6 +11,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
+from tests.interruption import WAKE_UP, notice_wake_up
+
 pytest_plugins = ("pytester", "tests.plugins.selection", "tests.plugins.cpu_seconds")
 
 
@@ -18,8 +20,10 @@ pytest_plugins = ("pytester", "tests.plugins.selection", "tests.plugins.cpu_seco
 def interruptible() -> Iterator[None]:
     """Make Ctrl-C work even if the tests run as a background job, which ignores SIGINT."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before_wake_up = signal.signal(WAKE_UP, notice_wake_up)
     yield
     signal.signal(signal.SIGINT, before)
+    signal.signal(WAKE_UP, before_wake_up)
 
 
 @pytest.fixture(params=["asyncio", "trio"])

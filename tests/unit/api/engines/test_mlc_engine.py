@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -29,6 +28,7 @@ from aiomlc.errors import (
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.loading.progress import LoadProgress
 from aiomlc.testing import FakeCore, fake_loader
+from tests.interruption import interrupt_main_thread
 
 pytestmark = pytest.mark.timeout(20)
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -140,8 +140,6 @@ def test_a_dropped_stream_cancels_its_request() -> None:
 
 def test_an_interrupted_read_cancels_its_request() -> None:
     core = FakeCore(["x" * 100], hand_stepped=True)
-    reader = threading.main_thread().ident
-    assert reader is not None
 
     with MLCEngine(loader=fake_loader(core)) as engine, ThreadPoolExecutor(1) as threads:
         stream = engine.chat.completions.create(messages=HELLO, stream=True)
@@ -152,7 +150,7 @@ def test_an_interrupted_read_cancels_its_request() -> None:
             while not deltas._reading:
                 pass
 
-            signal.pthread_kill(reader, signal.SIGINT)
+            interrupt_main_thread()
 
         threads.submit(interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -163,8 +161,6 @@ def test_an_interrupted_read_cancels_its_request() -> None:
 
 def test_an_interrupted_request_is_cancelled() -> None:
     core = FakeCore(["x" * 100], hand_stepped=True)
-    caller = threading.main_thread().ident
-    assert caller is not None
 
     with MLCEngine(loader=fake_loader(core)) as engine, ThreadPoolExecutor(1) as threads:
 
@@ -172,7 +168,7 @@ def test_an_interrupted_request_is_cancelled() -> None:
             while not core.prompts:
                 pass
 
-            signal.pthread_kill(caller, signal.SIGINT)
+            interrupt_main_thread()
 
         threads.submit(interrupt)
         with pytest.raises(KeyboardInterrupt):

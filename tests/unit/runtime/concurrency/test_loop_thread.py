@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
@@ -14,6 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc import EngineClosedError
 from aiomlc.runtime.concurrency.loop_thread import Call, LoopThread
+from tests.interruption import interrupt_main_thread
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -52,12 +51,8 @@ def stop_and_join(thread: LoopThread) -> None:
     thread.join()
 
 
-def interrupt() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
-
-
 async def interrupt_caller() -> None:
-    interrupt()
+    interrupt_main_thread()
     await sleep_forever()
 
 
@@ -165,7 +160,7 @@ async def entering(function: Callable[[], object]) -> AsyncIterator[None]:
 
 
 def test_an_interrupted_start_ends_the_thread() -> None:
-    thread = LoopThread(entering(interrupt))
+    thread = LoopThread(entering(interrupt_main_thread))
     with pytest.raises(KeyboardInterrupt):
         thread.start()
 
@@ -189,7 +184,7 @@ def test_an_interrupted_stop_can_be_repeated() -> None:
     @asynccontextmanager
     async def scope() -> AsyncIterator[None]:
         yield
-        interrupt()
+        interrupt_main_thread()
         while not may_leave.is_set():
             await checkpoint()
 
