@@ -69,7 +69,9 @@ std::vector<std::unique_ptr<Device>> FindDevices() {
   cl_uint count = 0;
   const cl_int code = api.GetPlatformIDs(0, nullptr, &count);
   if (code == kPlatformNotFound || (code == kSuccess && count == 0)) {
-    ThrowMissing("the OpenCL loader finds no driver: install the driver of the device");
+    ThrowMissing(
+        "the OpenCL loader finds no driver: install the driver of the device, or set "
+        "OCL_ICD_VENDORS (ocl-icd) or OCL_ICD_FILENAMES (Khronos' loader) to its library");
   }
   if (code != kSuccess) ThrowError("clGetPlatformIDs", code);
   std::vector<cl_platform_id> platforms(count);

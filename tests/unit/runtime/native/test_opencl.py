@@ -67,6 +67,7 @@ def test_a_loader_without_drivers_is_an_error(tmp_path: Path) -> None:
 
     assert output.startswith("BadRequestError device device 'opencl': ")
     assert "finds no driver" in output
+    assert "set OCL_ICD_VENDORS" in output
 
 
 def test_a_target_has_what_the_device_and_the_schedules_allow() -> None:
