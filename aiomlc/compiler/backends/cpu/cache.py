@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.backends.cpu.layers import KERNEL_PREFIX
+from aiomlc.compiler.backends.cpu.kernel_call import KERNEL_PREFIX
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.graph.decoder import CreateCache

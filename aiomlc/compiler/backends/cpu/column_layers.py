@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.backends.cpu.layers import call_kernel
+from aiomlc.compiler.backends.cpu.kernel_call import KernelCall, call_kernel
 from aiomlc.models.graph.columns import (
     ConcatColumns,
     KnownIds,
@@ -55,16 +55,6 @@ class CpuConcatColumns(Module):
         return call_kernel("concat_columns", [a, b, begin], shape, a.dtype)
 
 
-class CpuScaleBy(Module):
-    """Multiplication by a stored factor."""
-
-    def __init__(self, _: ScaleBy) -> None:
-        super().__init__()
-
-    def forward(self, x: nn.Tensor, factor: nn.Tensor) -> nn.Tensor:
-        return call_kernel("scale_by", [x, factor], x.shape, "float32")
-
-
 class CpuScaleColumns(Module):
     """Multiplication by a stored vector."""
 
@@ -93,7 +83,7 @@ COLUMN_LAYERS: Mapping[type, Callable[[Any], nn.Module]] = {
     ConcatColumns: CpuConcatColumns,
     KnownIds: CpuKnownIds,
     PermuteColumns: CpuPermuteColumns,
-    ScaleBy: CpuScaleBy,
+    ScaleBy: lambda _: KernelCall("scale_by"),
     ScaleColumns: CpuScaleColumns,
     SliceColumns: CpuSliceColumns,
 }

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-__all__ = (
-    "KERNEL_PREFIX",
-    "CpuAdd",
-    "CpuAttention",
-    "CpuEmbedding",
-    "CpuGatedDelta",
-    "CpuGatedMul",
-    "CpuGatherRows",
-    "CpuGelu",
-    "CpuLayerNorm",
-    "CpuLinear",
-    "CpuMoE",
-    "CpuQKNorm",
-    "CpuQKVNorm",
-    "CpuRMSNorm",
-    "CpuScale",
-    "CpuShortConv",
-    "CpuSigmoidGate",
-    "CpuSoftCap",
-    "CpuSquaredReLU",
-    "call_kernel",
-)
+__all__ = ("LAYERS", "CpuAttention", "CpuEmbedding", "CpuLinear")
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import relax
 from tvm.relax.frontend import nn
 
 from aiomlc.compiler.backends.cpu.fusion import fuses_feed_forward, fuses_mlp, fuses_norm
-from aiomlc.compiler.backends.cpu.matrix import KernelLayout, expert_layout, matrix_parameter
-from aiomlc.models.config.activation import ExpertActivation
+from aiomlc.compiler.backends.cpu.kernel_call import (
+    KERNEL_PREFIX,
+    KernelCall,
+    call_kernel,
+    call_with_sum,
+)
+from aiomlc.compiler.backends.cpu.matrix import KernelLayout, matrix_parameter
 from aiomlc.models.graph.layers import (
     Add,
     CacheAttention,
@@ -42,6 +26,8 @@ from aiomlc.models.graph.layers import (
     GatedMul,
     GatherRows,
     Gelu,
+    GeluMul,
+    GeluTanhMul,
     LayerNorm,
     Linear,
     QKNorm,
@@ -50,53 +36,12 @@ from aiomlc.models.graph.layers import (
     Scale,
     ShortConv,
     SigmoidGate,
+    SiluMul,
     SoftCap,
     SquaredReLU,
 )
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.moe import SIGMOID_EPSILON, MoE, Routing
 from aiomlc.models.parameters.packed_layout import Layout
-
-KERNEL_PREFIX = "aiomlc.cpu."
-
-
-def call_kernel(name: str, inputs: Sequence[object], shape: Sequence[Any], dtype: str) -> nn.Tensor:
-    """Return the output of a call to a kernel.
-
-    Args:
-        name: The kernel's name without its prefix.
-        inputs: Tensors and scalars.
-        shape: The output's shape.
-        dtype: The output's dtype.
-    """
-    out = relax.TensorType(tuple(shape), dtype)
-    call = relax.call_dps_packed(KERNEL_PREFIX + name, [_expr(x) for x in inputs], out_ty=out)
-    return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
-
-
-def _call_with_sum(
-    name: str, inputs: Sequence[object], out: relax.TensorType, total: relax.TensorType
-) -> tuple[nn.Tensor, nn.Tensor]:
-    """Return both outputs of a call to a fused kernel: its result, and the sum it normalized."""
-    exprs = [_expr(value) for value in inputs]
-    call = relax.call_dps_packed(KERNEL_PREFIX + name, exprs, out_ty=[out, total])
-    builder = relax.BlockBuilder.current()
-    outputs = builder.emit(call)
-    fields = [builder.emit(relax.TupleGetItem(outputs, i)) for i in (0, 1)]
-    return nn.Tensor(_expr=fields[0]), nn.Tensor(_expr=fields[1])
-
-
-def _expr(value: object) -> Any:  # noqa: ANN401 - tvm is untyped.
-    if isinstance(value, nn.Tensor):
-        return value._expr
-
-    if isinstance(value, KernelLayout):
-        return relax.ShapeExpr(value.numbers)
-
-    if isinstance(value, relax.ShapeExpr):
-        return value
-
-    return relax.prim_value(value)
 
 
 class CpuLinear(Module):
@@ -164,7 +109,7 @@ class CpuRMSNorm(Module):
 
     def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
         out = relax.TensorType(x.shape, "float32")
-        return _call_with_sum("add_rms_norm", [x, residual, self.weight, self.eps], out, out)
+        return call_with_sum("add_rms_norm", [x, residual, self.weight, self.eps], out, out)
 
     def add_linear(
         self, x: nn.Tensor, residual: nn.Tensor, linear: CpuLinear
@@ -179,7 +124,7 @@ class CpuRMSNorm(Module):
         if linear.bias is not None:
             inputs.append(linear.bias)
             name = "add_norm_linear_bias"
-        return _call_with_sum(name, inputs, out, relax.TensorType(x.shape, "float32"))
+        return call_with_sum(name, inputs, out, relax.TensorType(x.shape, "float32"))
 
 
 class CpuLayerNorm(Module):
@@ -198,7 +143,7 @@ class CpuLayerNorm(Module):
     def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
         out = relax.TensorType(x.shape, "float32")
         inputs = [x, residual, *self._settings()]
-        return _call_with_sum(f"add_{self.kernel}", inputs, out, out)
+        return call_with_sum(f"add_{self.kernel}", inputs, out, out)
 
     def add_linear(
         self, x: nn.Tensor, residual: nn.Tensor, linear: CpuLinear
@@ -268,18 +213,7 @@ class CpuGatedMul(Module):
 
         out = relax.TensorType(x.shape, "float32")
         inputs = [x, residual, norm.weight, norm.eps, *gate_up.matrix, *down.matrix]
-        return _call_with_sum(f"add_norm_feed_forward_{self.activation}", inputs, out, out)
-
-
-class CpuScale(Module):
-    """Multiplication by a factor."""
-
-    def __init__(self, layer: Scale) -> None:
-        super().__init__()
-        self.factor: float = layer.factor
-
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return call_kernel("scale", [x, self.factor], x.shape, "float32")
+        return call_with_sum(f"add_norm_feed_forward_{self.activation}", inputs, out, out)
 
 
 class CpuGelu(Module):
@@ -300,94 +234,6 @@ class CpuGelu(Module):
 
         inputs = [x, *up.matrix, up.bias, *down.matrix, down.bias]
         return call_kernel(f"feed_forward_{self.kind}", inputs, x.shape, "float32")
-
-
-class CpuSquaredReLU(Module):
-    """Squared ReLU."""
-
-    def __init__(self, _: SquaredReLU) -> None:
-        super().__init__()
-
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return call_kernel("relu_square", [x], x.shape, "float32")
-
-
-class CpuAdd(Module):
-    """A sum."""
-
-    def __init__(self, _: Add) -> None:
-        super().__init__()
-
-    def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
-        return call_kernel("add", [a, b], a.shape, "float32")
-
-
-class CpuMoE(Module):
-    """A mixture of experts."""
-
-    def __init__(self, layer: MoE) -> None:
-        super().__init__()
-        self.count: int = layer.count
-        self.routing: tuple[int, int] = (layer.per_token, int(layer.normalize))
-        self.activation: ExpertActivation = layer.activation
-        self.is_sigmoid: bool = layer.scores == "sigmoid"
-        self.scale: float = layer.scale
-
-    def forward(
-        self,
-        x: nn.Tensor,
-        routing: Routing,
-        gate_up: CpuLinear,
-        down: CpuLinear,
-        shared: tuple[nn.Tensor, nn.Tensor] | None = None,
-    ) -> nn.Tensor:
-        count = self.count
-        inputs: list[object] = [x, routing.logits]
-        for matrix in (gate_up, down):
-            inputs += [matrix.weight, KernelLayout(expert_layout(matrix.layout.layout, count))]
-            if matrix.bias is not None:
-                inputs.append(matrix.bias.reshape(count, matrix.outputs // count))
-        inputs += [*self.routing, *(shared or ())]
-        if self.is_sigmoid:
-            inputs += [SIGMOID_EPSILON, self.scale]
-        inputs += [extra for extra in routing[1:] if extra is not None]
-        kernel = self._kernel(gate_up, shared, routing)
-        return call_kernel(kernel, inputs, x.shape, "float32")
-
-    def _kernel(self, gate_up: CpuLinear, shared: object, routing: Routing) -> str:
-        parts = (
-            *("bias",) * (gate_up.bias is not None),
-            *("shared",) * (shared is not None),
-            *("sigmoid",) * self.is_sigmoid,
-            *("selection_bias",) * (routing.selection_bias is not None),
-            *("scaled",) * (routing.expert_scales is not None),
-        )
-        match self.activation, parts:
-            case "silu", ():
-                return "mix_experts"
-            case "silu", ("shared",):
-                return "mix_experts_shared"
-            case "silu", ("sigmoid",):
-                return "mix_experts_sigmoid"
-            case "silu", ("sigmoid", "selection_bias"):
-                return "mix_experts_biased_sigmoid"
-            case "gelu_tanh", ("scaled",):
-                return "mix_experts_scaled_gelu_tanh"
-            case "clamped_swiglu", ("bias",):
-                return "mix_experts_clamped_swiglu"
-            case combination:
-                raise NotImplementedError(f"there is no kernel for experts with {combination}")
-
-
-class CpuSoftCap(Module):
-    """Softcapping."""
-
-    def __init__(self, layer: SoftCap) -> None:
-        super().__init__()
-        self.cap: float = layer.cap
-
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return call_kernel("soft_cap", [x, self.cap], x.shape, "float32")
 
 
 class CpuGatherRows(Module):
@@ -485,3 +331,24 @@ class CpuSigmoidGate(Module):
 
     def forward(self, x: nn.Tensor, projected: nn.Tensor) -> nn.Tensor:
         return call_kernel("sigmoid_gate", [x, projected], x.shape, "float32")
+
+
+#: Replacements of the layers of the graph without a matrix.
+LAYERS: Mapping[type, Callable[[Any], nn.Module]] = {
+    Add: lambda _: KernelCall("add"),
+    GatedDelta: CpuGatedDelta,
+    GatherRows: CpuGatherRows,
+    Gelu: CpuGelu,
+    GeluMul: CpuGatedMul,
+    GeluTanhMul: CpuGatedMul,
+    LayerNorm: CpuLayerNorm,
+    QKNorm: CpuQKNorm,
+    QKVNorm: CpuQKVNorm,
+    RMSNorm: CpuRMSNorm,
+    Scale: lambda layer: KernelCall("scale", layer.factor),
+    ShortConv: CpuShortConv,
+    SigmoidGate: CpuSigmoidGate,
+    SiluMul: CpuGatedMul,
+    SoftCap: lambda layer: KernelCall("soft_cap", layer.cap),
+    SquaredReLU: lambda _: KernelCall("relu_square"),
+}

@@ -13,38 +13,13 @@ from typing import Any, TypeVar
 from tvm.relax.frontend import nn
 
 from aiomlc.compiler.backends.cpu.column_layers import COLUMN_LAYERS
-from aiomlc.compiler.backends.cpu.layers import (
-    CpuAdd,
-    CpuAttention,
-    CpuEmbedding,
-    CpuGatedDelta,
-    CpuGatedMul,
-    CpuGatherRows,
-    CpuGelu,
-    CpuLayerNorm,
-    CpuLinear,
-    CpuMoE,
-    CpuQKNorm,
-    CpuQKVNorm,
-    CpuRMSNorm,
-    CpuScale,
-    CpuShortConv,
-    CpuSigmoidGate,
-    CpuSoftCap,
-    CpuSquaredReLU,
-)
+from aiomlc.compiler.backends.cpu.experts import CpuMoE
+from aiomlc.compiler.backends.cpu.layers import LAYERS, CpuAttention, CpuEmbedding, CpuLinear
 from aiomlc.compiler.backends.cpu.packed import (
+    PACKED_LAYERS,
     CpuAlibiAttention,
     CpuBiasedAttention,
-    CpuMeanRows,
-    CpuMergeRows,
     CpuPackedAttention,
-    CpuPickRows,
-    CpuPoolRows,
-    CpuRelu,
-    CpuStandardize,
-    CpuUnitNorm,
-    CpuWeighRows,
 )
 from aiomlc.compiler.backends.cpu.shard_layers import SHARD_LAYERS
 from aiomlc.compiler.backends.cpu.slot_layers import SLOT_LAYERS
@@ -54,42 +29,10 @@ from aiomlc.compiler.quantization import Quantization
 from aiomlc.models.graph.block_encoder import BlockEncoder
 from aiomlc.models.graph.decoder import Decoder
 from aiomlc.models.graph.encoder import Encoder
-from aiomlc.models.graph.layers import (
-    Add,
-    CacheAttention,
-    Embedding,
-    GatedDelta,
-    GatherRows,
-    Gelu,
-    GeluMul,
-    GeluTanhMul,
-    LayerNorm,
-    Linear,
-    QKNorm,
-    QKVNorm,
-    RMSNorm,
-    Scale,
-    ShortConv,
-    SigmoidGate,
-    SiluMul,
-    SoftCap,
-    SquaredReLU,
-)
+from aiomlc.models.graph.layers import CacheAttention, Embedding, Linear
 from aiomlc.models.graph.module import Mutator
 from aiomlc.models.graph.moe import MoE
-from aiomlc.models.graph.packed import (
-    AlibiAttention,
-    BiasedAttention,
-    MeanRows,
-    MergeRows,
-    PackedAttention,
-    PickRows,
-    PoolRows,
-    Relu,
-    Standardize,
-    UnitNorm,
-    WeighRows,
-)
+from aiomlc.models.graph.packed import AlibiAttention, BiasedAttention, PackedAttention
 from aiomlc.models.graph.speech import SpeechModel
 from aiomlc.models.graph.vision import AnyEncoder, VisionTower
 from aiomlc.models.parameters.packed_layout import Layout
@@ -98,35 +41,13 @@ Graph = TypeVar("Graph", Decoder, Encoder, BlockEncoder, VisionTower, SpeechMode
 
 #: Replacements of the layers without a matrix.
 _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
-    RMSNorm: CpuRMSNorm,
-    LayerNorm: CpuLayerNorm,
-    QKNorm: CpuQKNorm,
-    QKVNorm: CpuQKVNorm,
-    SiluMul: CpuGatedMul,
-    GeluMul: CpuGatedMul,
-    GeluTanhMul: CpuGatedMul,
-    Gelu: CpuGelu,
-    SquaredReLU: CpuSquaredReLU,
-    Scale: CpuScale,
-    SoftCap: CpuSoftCap,
-    Add: CpuAdd,
-    MoE: CpuMoE,
-    GatherRows: CpuGatherRows,
-    ShortConv: CpuShortConv,
-    GatedDelta: CpuGatedDelta,
-    SigmoidGate: CpuSigmoidGate,
+    **LAYERS,
     **COLUMN_LAYERS,
     **STREAM_LAYERS,
     **SHARD_LAYERS,
     **SLOT_LAYERS,
-    Relu: CpuRelu,
-    PickRows: CpuPickRows,
-    MeanRows: CpuMeanRows,
-    MergeRows: CpuMergeRows,
-    PoolRows: CpuPoolRows,
-    Standardize: CpuStandardize,
-    UnitNorm: CpuUnitNorm,
-    WeighRows: CpuWeighRows,
+    **PACKED_LAYERS,
+    MoE: CpuMoE,
 }
 
 

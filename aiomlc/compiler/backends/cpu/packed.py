@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = (
-    "CpuAlibiAttention",
-    "CpuBiasedAttention",
-    "CpuMeanRows",
-    "CpuMergeRows",
-    "CpuPackedAttention",
-    "CpuPickRows",
-    "CpuPoolRows",
-    "CpuRelu",
-    "CpuStandardize",
-    "CpuUnitNorm",
-    "CpuWeighRows",
-)
+__all__ = ("PACKED_LAYERS", "CpuAlibiAttention", "CpuBiasedAttention", "CpuPackedAttention")
 
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 from tvm import relax
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.backends.cpu.layers import call_kernel
+from aiomlc.compiler.backends.cpu.kernel_call import KernelCall, RowsCall, call_kernel
 from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.packed import (
@@ -151,16 +140,6 @@ def _attend_with(
     return call_kernel(kernel, inputs, (n, plan.num_heads * plan.head_dim), "float32")
 
 
-class CpuRelu(Module):
-    """`max(x, 0)`."""
-
-    def __init__(self, _: Relu) -> None:
-        super().__init__()
-
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return call_kernel("relu", [x], x.shape, "float32")
-
-
 class CpuMergeRows(Module):
     """Joined rows."""
 
@@ -170,16 +149,6 @@ class CpuMergeRows(Module):
     def forward(self, x: nn.Tensor, order: nn.Tensor) -> nn.Tensor:
         shape = (order.shape[0], int(order.shape[1]) * int(x.shape[1]))
         return call_kernel("merge_rows", [x, order], shape, "float32")
-
-
-class CpuPoolRows(Module):
-    """Means of rows."""
-
-    def __init__(self, _: PoolRows) -> None:
-        super().__init__()
-
-    def forward(self, x: nn.Tensor, order: nn.Tensor) -> nn.Tensor:
-        return call_kernel("pool_rows", [x, order], (order.shape[0], x.shape[1]), "float32")
 
 
 class CpuStandardize(Module):
@@ -207,33 +176,14 @@ class CpuUnitNorm(Module):
         return call_kernel("rms_norm", [x, ones, self.eps], x.shape, "float32")
 
 
-class CpuWeighRows(Module):
-    """Weighted sums of consecutive rows."""
-
-    def __init__(self, _: WeighRows) -> None:
-        super().__init__()
-
-    def forward(self, x: nn.Tensor, weights: nn.Tensor) -> nn.Tensor:
-        shape = (weights.shape[0], x.shape[1])
-        return call_kernel("weigh_rows", [x, weights], shape, "float32")
-
-
-class CpuPickRows(Module):
-    """The first or the last row of each input."""
-
-    def __init__(self, layer: PickRows) -> None:
-        super().__init__()
-        self.kernel: str = f"{layer.end}_rows"
-
-    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
-        return call_kernel(self.kernel, [x, lengths], (lengths.shape[0], x.shape[1]), "float32")
-
-
-class CpuMeanRows(Module):
-    """The mean of the rows of each input."""
-
-    def __init__(self, _: MeanRows) -> None:
-        super().__init__()
-
-    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
-        return call_kernel("mean_rows", [x, lengths], (lengths.shape[0], x.shape[1]), "float32")
+#: Replacements of the layers of the graph that do not attend.
+PACKED_LAYERS: Mapping[type, Callable[[Any], nn.Module]] = {
+    MeanRows: lambda _: RowsCall("mean_rows"),
+    MergeRows: CpuMergeRows,
+    PickRows: lambda layer: RowsCall(f"{layer.end}_rows"),
+    PoolRows: lambda _: RowsCall("pool_rows"),
+    Relu: lambda _: KernelCall("relu"),
+    Standardize: CpuStandardize,
+    UnitNorm: CpuUnitNorm,
+    WeighRows: lambda _: RowsCall("weigh_rows"),
+}

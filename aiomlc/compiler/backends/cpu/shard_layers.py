@@ -9,19 +9,9 @@ from typing import Any
 
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.backends.cpu.layers import call_kernel
+from aiomlc.compiler.backends.cpu.kernel_call import KernelCall, call_kernel
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.shards import AllReduce, GatherShards
-
-
-class CpuAllReduce(Module):
-    """The sum over all shards."""
-
-    def __init__(self, _: AllReduce) -> None:
-        super().__init__()
-
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return call_kernel("all_reduce", [x], x.shape, "float32")
 
 
 class CpuGatherShards(Module):
@@ -38,6 +28,6 @@ class CpuGatherShards(Module):
 
 #: Replacements of the layers of the graph.
 SHARD_LAYERS: Mapping[type, Callable[[Any], nn.Module]] = {
-    AllReduce: CpuAllReduce,
+    AllReduce: lambda _: KernelCall("all_reduce"),
     GatherShards: CpuGatherShards,
 }

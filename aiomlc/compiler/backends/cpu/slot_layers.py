@@ -9,21 +9,9 @@ from typing import Any
 
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.backends.cpu.layers import call_kernel
+from aiomlc.compiler.backends.cpu.kernel_call import KernelCall, call_kernel
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.slots import AttendSlots, SlotRows, SplitAttention, WriteSlots
-
-
-class CpuSplitAttention(Module):
-    """Attention without a cache."""
-
-    def __init__(self, layer: SplitAttention) -> None:
-        super().__init__()
-        self.settings: tuple[int, float] = (layer.num_heads, layer.scale)
-
-    def forward(self, q: nn.Tensor, k: nn.Tensor, v: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
-        inputs = [q, k, v, lengths, *self.settings]
-        return call_kernel("packed_split_attention", inputs, q.shape, "float32")
 
 
 class CpuWriteSlots(Module):
@@ -56,7 +44,9 @@ class CpuAttendSlots(Module):
 
 #: Their plain layers, and what replaces them.
 SLOT_LAYERS: Mapping[type, Callable[[Any], nn.Module]] = {
-    SplitAttention: CpuSplitAttention,
+    SplitAttention: lambda layer: KernelCall(
+        "packed_split_attention", layer.num_heads, layer.scale
+    ),
     WriteSlots: CpuWriteSlots,
     AttendSlots: CpuAttendSlots,
 }
