@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.decoder import ConfigRules, DecoderTraits, parse_decoder
+from aiomlc.models.config.decoder_fields import ConfigRules, DecoderTraits, parse_decoder
 from aiomlc.models.config.encoder import BlockEncoderConfig
 from aiomlc.models.config.fields import Fields, refuse_quantized
 from aiomlc.models.families.sequence_classifier import is_classifier

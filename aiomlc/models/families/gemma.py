@@ -7,7 +7,8 @@ __all__ = ("GEMMA_RULES", "gemma_traits", "parse", "with_gemma_scale")
 import math
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.decoder_fields import ConfigRules, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 GEMMA_RULES = ConfigRules(tie_word_embeddings=True, head_dim=256)

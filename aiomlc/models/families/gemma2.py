@@ -6,7 +6,8 @@ __all__ = ("parse",)
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, parse_decoder
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.decoder_fields import parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.sliding_window import default_window
 from aiomlc.models.families.gemma import GEMMA_RULES, gemma_traits, with_gemma_scale

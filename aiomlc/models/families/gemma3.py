@@ -12,7 +12,8 @@ __all__ = ("parse", "parse_text", "parse_vision")
 import math
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, parse_decoder
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.decoder_fields import parse_decoder
 from aiomlc.models.config.encoder import BlockEncoderConfig
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.rope import RopeConfig

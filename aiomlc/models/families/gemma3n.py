@@ -13,13 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from aiomlc.models.config.decoder import (
-    ConfigRules,
-    DecoderConfig,
-    DecoderTraits,
-    PerLayerEmbedding,
-    parse_decoder,
-)
+from aiomlc.models.config.decoder import DecoderConfig, PerLayerEmbedding
+from aiomlc.models.config.decoder_fields import ConfigRules, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.layers import AttentionConfig, LayerConfig, MlpConfig, StreamsConfig
 from aiomlc.models.config.rope_fields import parse_rope

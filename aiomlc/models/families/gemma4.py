@@ -14,12 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from aiomlc.models.config.decoder import (
-    ConfigRules,
-    DecoderConfig,
-    PerLayerEmbedding,
-    parse_decoder,
-)
+from aiomlc.models.config.decoder import DecoderConfig, PerLayerEmbedding
+from aiomlc.models.config.decoder_fields import ConfigRules, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.layers import (
     AttentionConfig,

@@ -6,7 +6,8 @@ __all__ = ("parse", "with_granite_scales")
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, DecoderTraits, parse_decoder
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.decoder_fields import DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 

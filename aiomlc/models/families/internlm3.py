@@ -4,7 +4,8 @@ from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.decoder_fields import ConfigRules, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields, quote
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 __all__ = ("parse", "parse_moe")
 
-from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.decoder_fields import ConfigRules, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.layers import ShortConvConfig
 from aiomlc.models.families.layer_types import recurrent_layers

@@ -6,12 +6,8 @@ __all__ = ("parse",)
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import (
-    ConfigRules,
-    DecoderConfig,
-    DecoderTraits,
-    parse_decoder,
-)
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.decoder_fields import ConfigRules, DecoderTraits, parse_decoder
 from aiomlc.models.config.encoder import BlockEncoderConfig, ClassifierConfig
 from aiomlc.models.config.fields import Fields, refuse_quantized
 from aiomlc.models.config.layers import AttentionConfig, LayerConfig

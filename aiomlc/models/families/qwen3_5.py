@@ -11,7 +11,8 @@ __all__ = (
     "with_image_positions",
 )
 
-from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.decoder_fields import ConfigRules, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.layers import GatedDeltaConfig
 from aiomlc.models.config.rope_sections import with_sections

@@ -14,7 +14,7 @@ import pytest
 import aiomlc.models
 from aiomlc import ModelLoadError
 from aiomlc.models import MODEL_TYPES
-from aiomlc.models.config.decoder import ConfigRules
+from aiomlc.models.config.decoder_fields import ConfigRules
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.limits import INTEGERS, MAX_LIST_LENGTH, NUMBERS
 from tests.model.tiny_encoder import ENCODER_CONFIG
