@@ -8,19 +8,15 @@ from tvm.relax.frontend import nn
 
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.layers import AttentionConfig, GatedDeltaConfig, ShortConvConfig
-from aiomlc.models.graph.columns import ConcatColumns
-from aiomlc.models.graph.layers import (
+from aiomlc.models.graph.cached_layers import (
     CacheAttention,
     GatedDelta,
-    Linear,
-    Norm,
-    QKNorm,
-    QKVNorm,
-    RMSNorm,
     ShortConv,
     SigmoidGate,
     SinkScores,
 )
+from aiomlc.models.graph.columns import ConcatColumns
+from aiomlc.models.graph.layers import Linear, Norm, QKNorm, QKVNorm, RMSNorm
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.rope_table import rope_table
 from aiomlc.models.graph.step import Step

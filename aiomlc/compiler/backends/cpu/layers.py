@@ -18,11 +18,10 @@ from aiomlc.compiler.backends.cpu.kernel_call import (
     call_with_sum,
 )
 from aiomlc.compiler.backends.cpu.matrix import KernelLayout, matrix_parameter
+from aiomlc.models.graph.cached_layers import CacheAttention, GatedDelta, ShortConv, SigmoidGate
 from aiomlc.models.graph.layers import (
     Add,
-    CacheAttention,
     Embedding,
-    GatedDelta,
     GatedMul,
     GatherRows,
     Gelu,
@@ -34,8 +33,6 @@ from aiomlc.models.graph.layers import (
     QKVNorm,
     RMSNorm,
     Scale,
-    ShortConv,
-    SigmoidGate,
     SiluMul,
     SoftCap,
     SquaredReLU,

@@ -27,9 +27,10 @@ from aiomlc.compiler.backends.cpu.stream_layers import STREAM_LAYERS
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models.graph.block_encoder import BlockEncoder
+from aiomlc.models.graph.cached_layers import CacheAttention
 from aiomlc.models.graph.decoder import Decoder
 from aiomlc.models.graph.encoder import Encoder
-from aiomlc.models.graph.layers import CacheAttention, Embedding, Linear
+from aiomlc.models.graph.layers import Embedding, Linear
 from aiomlc.models.graph.module import Mutator
 from aiomlc.models.graph.moe import MoE
 from aiomlc.models.graph.packed import AlibiAttention, BiasedAttention, PackedAttention

@@ -26,8 +26,8 @@ from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.config.rope import RopeConfig
+from aiomlc.models.graph.cached_layers import CacheAttention, GatedDelta, ShortConv
 from aiomlc.models.graph.decoder import Decoder
-from aiomlc.models.graph.layers import CacheAttention, GatedDelta, ShortConv
 from aiomlc.models.graph.module import Module, Mutator
 from aiomlc.models.graph.streams import AddPieceRows
 

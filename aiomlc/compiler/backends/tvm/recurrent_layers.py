@@ -15,7 +15,7 @@ from aiomlc.compiler.backends.tvm.cache_argument import CacheArgument, Tables
 from aiomlc.compiler.backends.tvm.grid import Grid
 from aiomlc.compiler.backends.tvm.recurrent_kernels import convolution_kernel, delta_kernel
 from aiomlc.models.config.layers import GatedDeltaConfig
-from aiomlc.models.graph.layers import GatedDelta, ShortConv
+from aiomlc.models.graph.cached_layers import GatedDelta, ShortConv
 from aiomlc.models.graph.module import Module
 
 _UNIT_EPS = 1e-6  # Of the lengths of queries and keys.
