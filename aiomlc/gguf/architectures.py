@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from aiomlc.gguf import architecture_fields as fields
 from aiomlc.gguf import gemma3n
 from aiomlc.gguf.gemma4 import LAYER_NAMES, gemma4_fields
 from aiomlc.gguf.model import GGUFModel
@@ -56,141 +57,6 @@ class Architecture:
     is_encoder: bool = False  #: Whether the sources of the graph have GGUF's names.
 
 
-def _phi2(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """llama.cpp's converter writes the number of query heads also for those of keys."""
-    keys = model.tensors.get("blk.0.attn_k.weight")
-    if keys is None or len(keys.shape) != 2 or keys.shape[0] % config["head_dim"]:
-        return {}
-
-    return {"num_key_value_heads": keys.shape[0] // config["head_dim"]}
-
-
-def _llama(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Mixtral has the architecture `llama`."""
-    if not config.get("num_experts"):
-        return {"num_experts": None, "num_experts_per_tok": None}
-
-    return {"model_type": "mixtral", "sliding_window": None}
-
-
-_RANK_POOLING = 4  # Of rerankers, in place of the pooling of an embedder.
-
-
-def _encoder(model: GGUFModel, _: Mapping[str, Any]) -> dict[str, Any]:
-    """Types of tokens are counted in the tokenizer; a reranker has a head."""
-    types = model.metadata.integer("tokenizer.ggml.token_type_count", 1)
-    fields: dict[str, Any] = {"type_vocab_size": types}
-    if model.metadata.integer(model.key("pooling_type"), 0) != _RANK_POOLING:
-        return fields
-
-    head = model.tensors.get("cls.output.weight") or model.tensors.get("cls.weight")
-    labels = 1 if head is None else head.shape[0]
-    return fields | {"architectures": ["ForSequenceClassification"], "num_labels": labels}
-
-
-def _jina_bert(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Of files with norms of queries and keys, the order of the gate depends on the converter."""
-    name = "blk.0.attn_q_norm.weight"
-    if name in model.tensors:
-        problem = f"is jina-bert-v2 with {name}, which is not supported"
-        raise model.metadata.error("general.architecture", problem)
-
-    alibi = {"position_embedding_type": "alibi", "feed_forward_type": "geglu"}
-    return _encoder(model, config) | alibi
-
-
-def _gemma_attention_scale(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Attention is scaled by the head size, in the 27B models by hidden size / heads."""
-    scale = model.metadata.number(model.key("attention.scale"), 0.0)
-    if scale > 0:
-        return {"query_pre_attn_scalar": round(scale**-2, 6)}
-
-    is_27b = config["num_hidden_layers"] == {"gemma2": 46, "gemma3": 62}[model.architecture]
-    heads, hidden = config["num_attention_heads"], config["hidden_size"]
-    return {"query_pre_attn_scalar": hidden // heads if is_27b else config["head_dim"]}
-
-
-def _gemma3(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
-    return _gemma_attention_scale(model, config) | _layer_types(model, config)
-
-
-def _layer_types(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Windows are in every layer but each n-th, or in the layers of an array of booleans."""
-    key = model.key("attention.sliding_window_pattern")
-    pattern = model.metadata.value(key)
-    if pattern is None or not config.get("sliding_window"):
-        return {}
-
-    if not isinstance(pattern, list):
-        return {"sliding_window_pattern": model.metadata.integer(key)}
-
-    kinds = ("full_attention", "sliding_attention")
-    return {"layer_types": [kinds[bool(is_sliding)] for is_sliding in pattern]}
-
-
-def _olmo2(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """OLMo 3 is OLMo 2 with windows, and scales RoPE only in the layers without."""
-    if not config.get("sliding_window"):
-        return {}
-
-    fields: dict[str, Any] = {"model_type": "olmo3"} | _layer_types(model, config)
-    if scaling := config.get("rope_scaling"):
-        theta = config["rope_theta"]
-        full = {"rope_theta": theta, **scaling}
-        local = {"rope_type": "default", "rope_theta": theta}
-        fields |= {"rope_parameters": {"full_attention": full, "sliding_attention": local}}
-        fields |= {"rope_scaling": None}
-    return fields
-
-
-def _exaone4(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
-    if not config.get("sliding_window"):
-        return {"sliding_window": None}
-
-    return {"sliding_window_pattern": 4} | _layer_types(model, config)
-
-
-def _gpt_oss(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The model was trained without rounding YaRN's limits, which a file does not say."""
-    scaling = config.get("rope_scaling") or {"rope_type": "default"}
-    return {"rope_scaling": {**scaling, "truncate": False}} | _layer_types(model, config)
-
-
-def _qwen35(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """All heads together have the inner size; the layers of draft heads are counted, too. The first
-    layer has no biases of queries, as it is a delta net."""
-    inner = model.metadata.integer(model.key("ssm.inner_size"))
-    heads = config["linear_num_value_heads"]
-    if heads < 1 or inner % heads:
-        problem = f"must be a multiple of {model.key('ssm.time_step_rank')} ({heads}), got {inner}"
-        raise model.metadata.error(model.key("ssm.inner_size"), problem)
-
-    drafts = model.metadata.integer(model.key("nextn_predict_layers"), 0)
-    layers = config["num_hidden_layers"] - drafts
-    fields: dict[str, Any] = {
-        "linear_value_head_dim": inner // heads,
-        "num_hidden_layers": layers,
-        "attention_bias": any(name.endswith(_QUERY_BIASES) for name in model.tensors),
-    }
-    key = model.key("attention.recurrent_layers")
-    if isinstance(recurrent := model.metadata.value(key), list):
-        kinds = ("full_attention", "linear_attention")
-        fields["layer_types"] = [kinds[bool(is_recurrent)] for is_recurrent in recurrent[:layers]]
-    return fields
-
-
-def _deepstack(model: GGUFModel, _: Mapping[str, Any]) -> dict[str, Any]:
-    """A file says how many layers add features of an image, not which layers of the tower."""
-    layers = model.metadata.integer(model.key("n_deepstack_layers"), 0)
-    return {"vision_config": {"deepstack_visual_indexes": list(range(layers))}}
-
-
-def _lfm2moe(model: GGUFModel, _: Mapping[str, Any]) -> dict[str, Any]:
-    """The experts' bias is in the layers that have experts only."""
-    return {"use_expert_bias": any(name.endswith(".exp_probs_b.bias") for name in model.tensors)}
-
-
-_QUERY_BIASES = (".attn_q.bias", ".attn_qkv.bias")
 _DELTA_NETS = {
     "linear_conv_kernel_dim": "ssm.conv_kernel",
     "linear_key_head_dim": "ssm.state_size",
@@ -225,7 +91,7 @@ _LAYER_NORM = ("layer_norm_eps", _LAYER_EPS)
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     {
         "bert": Architecture(
-            model_type="bert", norm_eps=_LAYER_NORM, extra=_encoder, is_encoder=True
+            model_type="bert", norm_eps=_LAYER_NORM, extra=fields.encoder, is_encoder=True
         ),
         "chatglm": Architecture(model_type="glm", tensors=_ATTENTION_BIAS, has_fused_gate_up=True),
         "command-r": Architecture(
@@ -235,7 +101,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             tensors={"use_qk_norm": "attn_q_norm.weight", **_ATTENTION_BIAS},
         ),
         "ernie4_5": Architecture(model_type="ernie4_5", tensors={"use_bias": "attn_q.bias"}),
-        "exaone4": Architecture(model_type="exaone4", integers=_WINDOW, extra=_exaone4),
+        "exaone4": Architecture(model_type="exaone4", integers=_WINDOW, extra=fields.exaone4),
         "gemma": Architecture(model_type="gemma", tensors=_ATTENTION_BIAS),
         "gemma2": Architecture(
             model_type="gemma2",
@@ -245,7 +111,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
                 "final_logit_softcapping": "final_logit_softcapping",
             },
             tensors=_ATTENTION_BIAS,
-            extra=_gemma_attention_scale,
+            extra=fields.gemma_attention_scale,
             is_sandwich=True,
         ),
         "gemma3": Architecture(
@@ -256,7 +122,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
                 "rope_local_base_freq": "rope.freq_base_swa",
             },
             tensors=_ATTENTION_BIAS,
-            extra=_gemma3,
+            extra=fields.gemma3,
             is_sandwich=True,
         ),
         "gemma3n": Architecture(
@@ -306,7 +172,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             model_type="gpt_oss",
             integers={**_WINDOW, **_EXPERTS},
             tensors=_ATTENTION_BIAS,
-            extra=_gpt_oss,
+            extra=fields.gpt_oss,
         ),
         "granite": Architecture(
             model_type="granite",
@@ -343,16 +209,16 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             recurrent_type="conv",
             last_norm="token_embd_norm",
             layer_names={"exp_probs_b.bias": "mlp.expert_bias", **_SHORT_CONV_NAMES},
-            extra=_lfm2moe,
+            extra=fields.lfm2moe,
         ),
         "jina-bert-v2": Architecture(
-            model_type="bert", norm_eps=_LAYER_NORM, extra=_jina_bert, is_encoder=True
+            model_type="bert", norm_eps=_LAYER_NORM, extra=fields.jina_bert, is_encoder=True
         ),
         "llama": Architecture(
             model_type="llama",
             integers=_EXPERTS,
             tensors={"mlp_bias": "ffn_down.bias", **_ATTENTION_BIAS},
-            extra=_llama,
+            extra=fields.llama,
         ),
         "nemotron": Architecture(
             model_type="nemotron",
@@ -360,10 +226,10 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             tensors={"mlp_bias": "ffn_down.bias", **_ATTENTION_BIAS},
         ),
         "nomic-bert": Architecture(
-            model_type="nomic_bert", norm_eps=_LAYER_NORM, extra=_encoder, is_encoder=True
+            model_type="nomic_bert", norm_eps=_LAYER_NORM, extra=fields.encoder, is_encoder=True
         ),
         "olmo2": Architecture(
-            model_type="olmo2", integers=_WINDOW, tensors=_ATTENTION_BIAS, extra=_olmo2
+            model_type="olmo2", integers=_WINDOW, tensors=_ATTENTION_BIAS, extra=fields.olmo2
         ),
         "olmoe": Architecture(
             model_type="olmoe",
@@ -371,7 +237,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             booleans={"norm_topk_prob": "expert_weights_norm"},
             tensors=_ATTENTION_BIAS,
         ),
-        "phi2": Architecture(model_type="phi", norm_eps=_LAYER_NORM, extra=_phi2),
+        "phi2": Architecture(model_type="phi", norm_eps=_LAYER_NORM, extra=fields.phi2),
         "phi3": Architecture(
             model_type="phi3",
             integers=_WINDOW,
@@ -393,14 +259,14 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             integers=_DELTA_NETS,
             constants=_DELTA_NET_FORMS,
             layer_names=_DELTA_NET_NAMES,
-            extra=_qwen35,
+            extra=fields.qwen35,
         ),
         "qwen35moe": Architecture(
             model_type="qwen3_5_moe_text",
             integers=_DELTA_NET_EXPERTS,
             constants=_DELTA_NET_FORMS,
             layer_names=_DELTA_NET_NAMES,
-            extra=_qwen35,
+            extra=fields.qwen35,
         ),
         "qwen3moe": Architecture(
             model_type="qwen3_moe",
@@ -412,14 +278,14 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             model_type="qwen3_vl",
             tensors=_ATTENTION_BIAS,
             constants=_NO_WINDOW,
-            extra=_deepstack,
+            extra=fields.deepstack,
         ),
         "qwen3vlmoe": Architecture(
             model_type="qwen3_vl_moe",
             integers={"moe_intermediate_size": "expert_feed_forward_length", **_EXPERTS},
             tensors=_ATTENTION_BIAS,
             constants=_NO_WINDOW,
-            extra=_deepstack,
+            extra=fields.deepstack,
         ),
         "qwen3next": Architecture(
             model_type="qwen3_next",
@@ -430,7 +296,7 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
                 "ssm_ba.weight": "linear_attn.in_proj_ba.weight",
                 "ssm_in.weight": "linear_attn.in_proj_qkvz.weight",  # Of files of 2025.
             },
-            extra=_qwen35,
+            extra=fields.qwen35,
         ),
         "seed_oss": Architecture(
             model_type="seed_oss",
