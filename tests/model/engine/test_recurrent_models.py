@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from anyio import CancelScope, create_task_group, fail_after, lowlevel
+from anyio import CancelScope, fail_after, lowlevel
 
 from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig, ModelLoadError
 from aiomlc.runtime.native.model import NativeModel
 from aiomlc.runtime.native.recurrent_slots import CHECKPOINT_INTERVAL, slots_of
+from tests.model.engine_answers import OpenEngine, chat_request, complete, complete_all
 
 OpenTiny = Callable[..., NativeModel]
-OpenEngine = Callable[..., AsyncMLCEngine]
 Directory = Callable[[str], Path]
 
 FAMILIES = ("lfm2", "lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
@@ -41,38 +41,15 @@ def open_engine(model_cache: Path, tiny_directory: Directory) -> OpenEngine:
 
 
 def _request(content: str, max_tokens: int = 12, **options: Any) -> dict[str, Any]:  # noqa: ANN401
-    messages = [{"role": "user", "content": content}]
-    ending: dict[str, Any] = options or {"temperature": 0, "ignore_eos": True}
-    return {"messages": messages, "max_tokens": max_tokens, **ending}
-
-
-async def _complete(engine: AsyncMLCEngine, request: dict[str, Any]) -> tuple[list[str], int]:
-    """Return the texts and the cached prompt tokens of a completion."""
-    completion = await engine.chat.completions.create(**request)
-    assert completion.usage is not None
-    cached = completion.usage.prompt_tokens_details.cached_tokens
-    return [choice.message.content or "" for choice in completion.choices], cached
-
-
-async def _complete_all(
-    engine: AsyncMLCEngine, requests: Sequence[dict[str, Any]]
-) -> list[tuple[list[str], int]]:
-    results: list[tuple[list[str], int]] = [([], 0)] * len(requests)
-
-    async def complete(index: int) -> None:
-        results[index] = await _complete(engine, requests[index])
-
-    async with create_task_group() as tasks:
-        for index in range(len(requests)):
-            tasks.start_soon(complete, index)
-    return results
+    greedy: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
+    return chat_request(content, max_tokens, **(options or greedy))
 
 
 async def _texts_alone(
     open_engine: OpenEngine, family: str, requests: Sequence[dict[str, Any]]
 ) -> list[list[str]]:
     async with open_engine(family, prefix_cache_mode="disable") as engine:
-        return [(await _complete(engine, request))[0] for request in requests]
+        return [(await complete(engine, request))[0] for request in requests]
 
 
 def _check_all_free(engine: AsyncMLCEngine) -> None:
@@ -133,10 +110,10 @@ async def test_batches_and_the_prefix_cache_change_no_token(
     alone = await _texts_alone(open_engine, family, requests)
 
     async with open_engine(family) as engine:
-        one_by_one = [await _complete(engine, request) for request in requests]
+        one_by_one = [await complete(engine, request) for request in requests]
         _check_all_free(engine)
     async with open_engine(family) as engine:
-        batched = await _complete_all(engine, requests)
+        batched = await complete_all(engine, requests)
         _check_all_free(engine)
 
     assert [texts for texts, _ in one_by_one] == alone
@@ -151,7 +128,7 @@ async def test_a_shared_prompt_is_computed_once_for_ten_requests(
     shared = "x" * 400
     requests = [_request(shared + f" {i}", max_tokens=4) for i in range(10)]
     async with open_engine(family, max_single_sequence_length=512) as engine:
-        cached = [(await _complete(engine, request))[1] for request in requests]
+        cached = [(await complete(engine, request))[1] for request in requests]
 
     # `user: ` and the shared text, but for the part of a block.
     assert min(cached[1:]) > len(shared) - CHECKPOINT_INTERVAL
@@ -167,7 +144,7 @@ async def test_a_follow_up_computes_only_what_is_new(open_engine: OpenEngine, fa
         assert answer.usage is not None
         text = answer.choices[0].message.content
         messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "And?"}]
-        _, cached = await _complete(engine, {"messages": messages, "max_tokens": 4})
+        _, cached = await complete(engine, {"messages": messages, "max_tokens": 4})
 
     assert cached > answer.usage.prompt_tokens - CHECKPOINT_INTERVAL
 
@@ -176,10 +153,10 @@ async def test_a_follow_up_computes_only_what_is_new(open_engine: OpenEngine, fa
 async def test_choices_fork_the_state_of_the_prompt(open_engine: OpenEngine, family: str) -> None:
     request = _request("Say something.", max_tokens=30, n=5, temperature=1.0, seed=3)
     async with open_engine(family) as engine:
-        (together, _) = await _complete(engine, request)
+        (together, _) = await complete(engine, request)
         _check_all_free(engine)
     async with open_engine(family, prefix_cache_mode="disable", max_num_sequence=1) as engine:
-        (one_by_one, _) = await _complete(engine, request)
+        (one_by_one, _) = await complete(engine, request)
 
     assert len(set(together)) > 1
     assert together == one_by_one
@@ -191,11 +168,11 @@ async def test_preempted_sequences_change_no_token(open_engine: OpenEngine, fami
     options = {"n": 6, "temperature": 1.0, "seed": 3, "ignore_eos": True}
     request = _request("Say something.", max_tokens=150, **options)
     async with open_engine(family, max_num_sequence=1, prefix_cache_mode="disable") as engine:
-        alone, _ = await _complete(engine, request)
+        alone, _ = await complete(engine, request)
 
     small = {"max_total_sequence_length": 400, "max_single_sequence_length": 200}
     async with open_engine(family, **small, prefix_cache_mode="disable") as engine:
-        answers, _ = await _complete(engine, request)
+        answers, _ = await complete(engine, request)
         statistics = engine.statistics()
         _check_all_free(engine)
 
@@ -214,7 +191,7 @@ async def test_rejected_drafts_change_no_token(
 
     drafts = {"speculative_mode": "prompt_lookup", "spec_draft_length": draft_length}
     async with open_engine(family, **drafts) as engine:
-        answers = [texts for texts, _ in await _complete_all(engine, requests)]
+        answers = [texts for texts, _ in await complete_all(engine, requests)]
         statistics = engine.statistics()
         _check_all_free(engine)
 
@@ -256,7 +233,7 @@ async def test_random_requests_stay_within_the_slots(open_engine: OpenEngine, se
     limits = {"max_total_sequence_length": 2048, "max_single_sequence_length": 512}
 
     async with open_engine("lfm2", max_num_sequence=4, **limits) as engine:
-        answers = [texts for texts, _ in await _complete_all(engine, requests)]
+        answers = [texts for texts, _ in await complete_all(engine, requests)]
         statistics = engine.statistics()
 
     assert answers == alone
@@ -268,7 +245,7 @@ async def test_random_requests_stay_within_the_slots(open_engine: OpenEngine, se
 
 async def test_a_history_is_for_recurrent_models_only(open_engine: OpenEngine) -> None:
     async with open_engine("lfm2", max_history_size=1) as engine:
-        texts, _ = await _complete(engine, _request("Hello"))
+        texts, _ = await complete(engine, _request("Hello"))
     assert texts[0]
 
     with pytest.raises(

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from anyio import CancelScope, create_task_group, fail_after, lowlevel
 
 from aiomlc import AsyncMLCEngine, BadRequestError, CompileError, EngineConfig, MLCEngine
 from aiomlc.runtime.native.model import NativeModel
 from tests.model.device_logits import (
-    QUESTIONS,
     check_batch,
     check_forks,
     check_logits,
     check_storage,
+)
+from tests.model.engine_answers import (
+    OpenEngine,
+    check_bundled_model,
+    check_cancellation,
+    check_preemption,
+    check_refusal,
+    check_shared_prefixes,
 )
 from tests.model.families.test_piece_logits import REFERENCE, answers, check, open_core
 from tests.model.tiny_pieces import PROMPTS
 from tests.model.tiny_pieces import write_model as write_pieces
 
 OpenTiny = Callable[..., NativeModel]
-OpenEngine = Callable[..., AsyncMLCEngine]
 Directory = Callable[[str], Path]
 
 DEVICE = "cpu:tvm"
@@ -113,101 +118,23 @@ def open_engine(model_cache: Path, tiny_directory: Directory) -> OpenEngine:
     return open_one
 
 
-def _request(content: str, max_tokens: int = 12) -> dict[str, Any]:
-    messages = [{"role": "user", "content": content}]
-    return {"messages": messages, "max_tokens": max_tokens, "temperature": 0}
-
-
-async def _complete(engine: AsyncMLCEngine, request: dict[str, Any]) -> tuple[str, int]:
-    """Return the text and the cached prompt tokens of a completion."""
-    completion = await engine.chat.completions.create(**request)
-    assert completion.usage is not None
-    cached = completion.usage.prompt_tokens_details.cached_tokens
-    return completion.choices[0].message.content or "", cached
-
-
-async def _complete_all(
-    engine: AsyncMLCEngine, requests: Sequence[dict[str, Any]]
-) -> list[tuple[str, int]]:
-    results = [("", 0)] * len(requests)
-
-    async def complete(index: int) -> None:
-        results[index] = await _complete(engine, requests[index])
-
-    async with create_task_group() as tasks:
-        for index in range(len(requests)):
-            tasks.start_soon(complete, index)
-    return results
-
-
 async def test_batches_and_the_prefix_cache_keep_the_native_answers(
     open_engine: OpenEngine,
 ) -> None:
-    text = "Tell me about the sea. " * 6
-    requests = [_request(text[: 20 * i]) for i in range(1, 7)] * 2
-    async with open_engine("cpu", prefix_cache_mode="disable") as engine:
-        native = [text for text, _ in await _complete_all(engine, requests)]
-
-    async with open_engine(DEVICE) as engine:
-        sequential = [await _complete(engine, request) for request in requests]
-    async with open_engine(DEVICE) as engine:
-        batched = await _complete_all(engine, requests)
-        statistics = engine.statistics()
-
-    assert [text for text, _ in sequential] == native
-    assert [text for text, _ in batched] == native
-    assert sum(cached for _, cached in sequential) > 500
-    assert statistics.free_pages == statistics.total_pages
+    await check_shared_prefixes(open_engine, DEVICE, min_cached=500)
 
 
 async def test_preempted_sequences_keep_the_native_answers(open_engine: OpenEngine) -> None:
-    requests = [_request(f"{i} is a number.", max_tokens=100) for i in range(6)]
-    async with open_engine("cpu") as engine:
-        native = [text for text, _ in await _complete_all(engine, requests)]
-
-    small = {"max_total_sequence_length": 400, "max_single_sequence_length": 200}
-    async with open_engine(DEVICE, **small, prefix_cache_mode="disable") as engine:
-        answers = [text for text, _ in await _complete_all(engine, requests)]
-        statistics = engine.statistics()
-
-    assert answers == native
-    assert statistics.preemptions > 0
-    assert statistics.free_pages == statistics.total_pages
+    await check_preemption(open_engine, DEVICE)
 
 
 async def test_a_cancelled_request_frees_its_pages(open_engine: OpenEngine) -> None:
-    async with open_engine(DEVICE) as engine:
-        with CancelScope() as scope:
-            stream = await engine.chat.completions.create(
-                **_request("Say something long.", max_tokens=400), stream=True
-            )
-            async with stream:
-                async for _ in stream:
-                    scope.cancel()
-        text, _ = await _complete(engine, _request("Are you there?"))
-        with fail_after(5):
-            while (statistics := engine.statistics()).num_running:
-                await lowlevel.checkpoint()
-
-    assert scope.cancelled_caught
-    assert text
-    assert statistics.finished["abort"] == 1
-    assert statistics.completion_tokens < 400
-    assert statistics.free_pages == statistics.total_pages
+    await check_cancellation(open_engine, DEVICE)
 
 
-def test_the_bundled_model_has_the_native_answers(model_cache: Path) -> None:
-    answers = []
-    for device in ("cpu", DEVICE):
-        with MLCEngine(device=device) as engine:
-            completions = [
-                engine.chat.completions.create(**_request(question, max_tokens=40))
-                for question in QUESTIONS
-            ]
-        answers.append([completion.choices[0].message.content for completion in completions])
-
-    assert answers[0] == answers[1]
-    assert "Paris" in (answers[0][0] or "")
+@pytest.mark.usefixtures("model_cache")
+def test_the_bundled_model_has_the_native_answers() -> None:
+    check_bundled_model(DEVICE)
 
 
 # ---- What it does not support ----
@@ -233,11 +160,7 @@ def test_what_it_does_not_support_is_refused_by_name(
     problem: str,
     param: str,
 ) -> None:
-    config = EngineConfig(num_threads=2, **{"quantization": "q0f32", **options})
-    with pytest.raises(BadRequestError, match=f"'cpu:tvm': .*{problem}.*'cpu'$") as caught:
-        MLCEngine(tiny_directory(architecture), device=DEVICE, engine_config=config)
-
-    assert caught.value.param == param
+    check_refusal(tiny_directory(architecture), DEVICE, options, problem, param)
 
 
 async def test_prefixes_are_not_transferred(open_engine: OpenEngine) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aiomlc import MLCEngine
 from aiomlc.cache import list_entries
 from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.native.model import NativeModel
@@ -16,12 +14,12 @@ from aiomlc.runtime.native.opencl import OpenCLDevice
 from aiomlc.runtime.native.self_test import require_equal_rows
 from tests.model.device_logits import (
     PARITY_CASES,
-    QUESTIONS,
     check_batch,
     check_forks,
     check_logits,
     check_storage,
 )
+from tests.model.engine_answers import check_bundled_model
 
 OpenTiny = Callable[..., NativeModel]
 
@@ -64,20 +62,9 @@ def test_a_fork_at_any_position_continues_the_prefix(
     check_forks(open_tiny(architecture, "q0f32", "auto", DEVICE), TOLERANCE)
 
 
-def test_the_bundled_model_has_the_answers_of_the_cpu(model_cache: Path) -> None:
-    answers = []
-    for device in ("cpu", DEVICE):
-        with MLCEngine(device=device) as engine:
-            completions = [
-                engine.chat.completions.create(
-                    messages=[{"role": "user", "content": question}], max_tokens=40, temperature=0
-                )
-                for question in QUESTIONS
-            ]
-        answers.append([completion.choices[0].message.content for completion in completions])
-
-    assert answers[0] == answers[1]
-    assert "Paris" in (answers[0][0] or "")
+@pytest.mark.usefixtures("model_cache")
+def test_the_bundled_model_has_the_answers_of_the_cpu() -> None:
+    check_bundled_model(DEVICE)
 
 
 def test_machine_code_is_cached_for_the_device_and_its_driver(
