@@ -110,15 +110,11 @@ def shapes(config: Mapping[str, Any]) -> Shapes:
 
 def _cohere(config: Mapping[str, Any]) -> Shapes:
     hidden, inner, vocab = _sizes(config)
-    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
     result: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}"
         result |= _norm(f"{at}.input_layernorm", hidden, bias=False)
-        result |= _linear(f"{at}.self_attn.q_proj", hidden, hidden)
-        result |= _linear(f"{at}.self_attn.k_proj", hidden, keys)
-        result |= _linear(f"{at}.self_attn.v_proj", hidden, keys)
-        result |= _linear(f"{at}.self_attn.o_proj", hidden, hidden)
+        result |= _attention(at, config)
         result |= _linear(f"{at}.mlp.gate_proj", hidden, inner, bias=False)
         result |= _linear(f"{at}.mlp.up_proj", hidden, inner, bias=False)
         result |= _linear(f"{at}.mlp.down_proj", inner, hidden, bias=False)
@@ -144,14 +140,12 @@ def _gpt_neox(config: Mapping[str, Any]) -> Shapes:
 
 def _nemotron(config: Mapping[str, Any]) -> Shapes:
     hidden, inner, vocab = _sizes(config)
-    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
     result: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}"
         result |= _norm(f"{at}.input_layernorm", hidden)
         result |= _norm(f"{at}.post_attention_layernorm", hidden)
-        for part, outputs in (("q", hidden), ("k", keys), ("v", keys), ("o", hidden)):
-            result |= _linear(f"{at}.self_attn.{part}_proj", hidden, outputs, bias=False)
+        result |= _attention(at, config, bias=False, output_bias=False)
         result |= _linear(f"{at}.mlp.up_proj", hidden, inner, bias=False)
         result |= _linear(f"{at}.mlp.down_proj", inner, hidden, bias=False)
     return result | _norm("model.norm", hidden) | _linear("lm_head", hidden, vocab, bias=False)
@@ -159,15 +153,11 @@ def _nemotron(config: Mapping[str, Any]) -> Shapes:
 
 def _phi(config: Mapping[str, Any]) -> Shapes:
     hidden, inner, vocab = _sizes(config)
-    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
     result: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}"
         result |= _norm(f"{at}.input_layernorm", hidden)
-        result |= _linear(f"{at}.self_attn.q_proj", hidden, hidden)
-        result |= _linear(f"{at}.self_attn.k_proj", hidden, keys)
-        result |= _linear(f"{at}.self_attn.v_proj", hidden, keys)
-        result |= _linear(f"{at}.self_attn.dense", hidden, hidden)
+        result |= _attention(at, config, output="dense")
         result |= _linear(f"{at}.mlp.fc1", hidden, inner)
         result |= _linear(f"{at}.mlp.fc2", inner, hidden)
     return result | _norm("model.final_layernorm", hidden) | _linear("lm_head", hidden, vocab)
@@ -175,16 +165,12 @@ def _phi(config: Mapping[str, Any]) -> Shapes:
 
 def _starcoder2(config: Mapping[str, Any]) -> Shapes:
     hidden, inner, vocab = _sizes(config)
-    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
     result: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}"
         result |= _norm(f"{at}.input_layernorm", hidden)
         result |= _norm(f"{at}.post_attention_layernorm", hidden)
-        result |= _linear(f"{at}.self_attn.q_proj", hidden, hidden)
-        result |= _linear(f"{at}.self_attn.k_proj", hidden, keys)
-        result |= _linear(f"{at}.self_attn.v_proj", hidden, keys)
-        result |= _linear(f"{at}.self_attn.o_proj", hidden, hidden)
+        result |= _attention(at, config)
         result |= _linear(f"{at}.mlp.c_fc", hidden, inner)
         result |= _linear(f"{at}.mlp.c_proj", inner, hidden)
     return result | _norm("model.norm", hidden)
@@ -192,21 +178,33 @@ def _starcoder2(config: Mapping[str, Any]) -> Shapes:
 
 def _stablelm(config: Mapping[str, Any]) -> Shapes:
     hidden, inner, vocab = _sizes(config)
-    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
     result: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}"
         result |= _norm(f"{at}.input_layernorm", hidden)
         if not config.get("use_parallel_residual"):
             result |= _norm(f"{at}.post_attention_layernorm", hidden)
-        for part, outputs in (("q", hidden), ("k", keys), ("v", keys)):
-            name = f"{at}.self_attn.{part}_proj"
-            result |= _linear(name, hidden, outputs, bias=config["use_qkv_bias"])
-        result |= _linear(f"{at}.self_attn.o_proj", hidden, hidden, bias=False)
+        result |= _attention(at, config, bias=config["use_qkv_bias"], output_bias=False)
         result |= _linear(f"{at}.mlp.gate_proj", hidden, inner, bias=False)
         result |= _linear(f"{at}.mlp.up_proj", hidden, inner, bias=False)
         result |= _linear(f"{at}.mlp.down_proj", inner, hidden, bias=False)
     return result | _norm("model.norm", hidden) | {"lm_head.weight": (vocab, hidden)}
+
+
+def _attention(
+    at: str,
+    config: Mapping[str, Any],
+    *,
+    output: str = "o_proj",
+    bias: bool = True,
+    output_bias: bool = True,
+) -> Shapes:
+    hidden = config["hidden_size"]
+    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
+    result = _linear(f"{at}.self_attn.q_proj", hidden, hidden, bias=bias)
+    result |= _linear(f"{at}.self_attn.k_proj", hidden, keys, bias=bias)
+    result |= _linear(f"{at}.self_attn.v_proj", hidden, keys, bias=bias)
+    return result | _linear(f"{at}.self_attn.{output}", hidden, hidden, bias=output_bias)
 
 
 def _sizes(config: Mapping[str, Any]) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ __all__ = (
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,21 @@ class PieceModel:
         return {name.replace("model.", self.prefix, 1): w for name, w in weights.items()}
 
 
+_QWEN3_VL = PieceModel(
+    "qwen3",
+    {
+        "rope_theta": None,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e4,
+            "mrope_section": [6, 5, 5],
+            "mrope_interleaved": True,
+        },
+    },
+    "model.language_model.",
+    num_parts=3,
+    vision={"deepstack_visual_indexes": [0, 1], "depth": 2, "out_hidden_size": 64},
+)
 MODELS: Mapping[str, PieceModel] = {
     "qwen2_5_vl": PieceModel(
         "qwen2",
@@ -79,36 +94,8 @@ MODELS: Mapping[str, PieceModel] = {
         },
         "model.",
     ),
-    "qwen3_vl": PieceModel(
-        "qwen3",
-        {
-            "rope_theta": None,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 1e4,
-                "mrope_section": [6, 5, 5],
-                "mrope_interleaved": True,
-            },
-        },
-        "model.language_model.",
-        num_parts=3,
-        vision={"deepstack_visual_indexes": [0, 1], "depth": 2, "out_hidden_size": 64},
-    ),
-    "qwen3_vl_moe": PieceModel(
-        "qwen3_moe",
-        {
-            "rope_theta": None,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 1e4,
-                "mrope_section": [6, 5, 5],
-                "mrope_interleaved": True,
-            },
-        },
-        "model.language_model.",
-        num_parts=3,
-        vision={"deepstack_visual_indexes": [0, 1], "depth": 2, "out_hidden_size": 64},
-    ),
+    "qwen3_vl": _QWEN3_VL,
+    "qwen3_vl_moe": replace(_QWEN3_VL, text="qwen3_moe"),
     "gemma4": PieceModel(
         "gemma4_text",
         {"use_bidirectional_attention": "vision"},

@@ -46,7 +46,12 @@ class TinyTower:
 
 
 _QWEN_TOKENS = ("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
-_QWEN_PROCESSOR = {"size": {"shortest_edge": 1024, "longest_edge": 32768}, "merge_size": 2}
+_QWEN_PROCESSOR = {
+    "image_processor_type": "Qwen2VLImageProcessor",
+    "size": {"shortest_edge": 1024, "longest_edge": 32768},
+    "merge_size": 2,
+}
+_QWEN3_PROCESSOR = _QWEN_PROCESSOR | {"patch_size": 16, "image_mean": _HALF, "image_std": _HALF}
 _QWEN_TOWER = {
     "depth": 3,
     "hidden_size": 32,
@@ -81,6 +86,13 @@ _GEMMA4 = TinyTower(
     names={"vision_tower.": "model.vision_tower.", "embed_vision.": "model.embed_vision."},
     surrounds=False,
 )
+_QWEN3_VL = TinyTower(
+    vision=_QWEN3_TOWER | {"deepstack_visual_indexes": [0, 1]},
+    processor=_QWEN3_PROCESSOR,
+    decoder=MODELS["qwen3_vl"],
+    tokens=_QWEN_TOKENS,
+    names={"visual.": "model.visual."},
+)
 TOWERS: Mapping[str, TinyTower] = {
     "gemma3": TinyTower(
         vision={
@@ -112,53 +124,23 @@ TOWERS: Mapping[str, TinyTower] = {
     "gemma4_small": replace(_GEMMA4, decoder=MODELS["gemma4_small"]),
     "qwen2_vl": TinyTower(
         vision={"depth": 3, "embed_dim": 32, "mlp_ratio": 2, "num_heads": 2, "hidden_size": 64},
-        processor=_QWEN_PROCESSOR | {"image_processor_type": "Qwen2VLImageProcessor"},
+        processor=_QWEN_PROCESSOR,
         decoder=MODELS["qwen2_5_vl"],
         tokens=_QWEN_TOKENS,
         names={},
     ),
     "qwen2_5_vl": TinyTower(
         vision=_QWEN_TOWER | {"window_size": 56, "fullatt_block_indexes": [1]},
-        processor=_QWEN_PROCESSOR | {"image_processor_type": "Qwen2VLImageProcessor"},
+        processor=_QWEN_PROCESSOR,
         decoder=MODELS["qwen2_5_vl"],
         tokens=_QWEN_TOKENS,
         names={},
     ),
-    "qwen3_vl": TinyTower(
-        vision=_QWEN3_TOWER | {"deepstack_visual_indexes": [0, 1]},
-        processor=_QWEN_PROCESSOR
-        | {
-            "image_processor_type": "Qwen2VLImageProcessor",
-            "patch_size": 16,
-            "image_mean": _HALF,
-            "image_std": _HALF,
-        },
-        decoder=MODELS["qwen3_vl"],
-        tokens=_QWEN_TOKENS,
-        names={"visual.": "model.visual."},
-    ),
-    "qwen3_vl_moe": TinyTower(
-        vision=_QWEN3_TOWER | {"deepstack_visual_indexes": [0, 1]},
-        processor=_QWEN_PROCESSOR
-        | {
-            "image_processor_type": "Qwen2VLImageProcessor",
-            "patch_size": 16,
-            "image_mean": _HALF,
-            "image_std": _HALF,
-        },
-        decoder=MODELS["qwen3_vl_moe"],
-        tokens=_QWEN_TOKENS,
-        names={"visual.": "model.visual."},
-    ),
+    "qwen3_vl": _QWEN3_VL,
+    "qwen3_vl_moe": replace(_QWEN3_VL, decoder=MODELS["qwen3_vl_moe"]),
     "qwen3_5": TinyTower(
         vision=_QWEN3_TOWER,
-        processor=_QWEN_PROCESSOR
-        | {
-            "image_processor_type": "Qwen2VLImageProcessor",
-            "patch_size": 16,
-            "image_mean": _HALF,
-            "image_std": _HALF,
-        },
+        processor=_QWEN3_PROCESSOR,
         decoder=PieceModel("qwen3_5_text", {}, "model.language_model."),
         tokens=_QWEN_TOKENS,
         names={"visual.": "model.visual."},
