@@ -22,12 +22,10 @@ import numpy as np
 
 from aiomlc import EngineConfig
 from aiomlc.gguf.directory import ConfigFiles
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.library import load_native
 from aiomlc.weights import map_weights, prepare_weights
 from aiomlc.weights.formats.directory import read_source
+from benchmarks.native_model import open_native_model
 
 COLS, ROWS = 2048, 5632
 
@@ -81,8 +79,7 @@ def open_model(path: Path, threads: int) -> tuple[float, float]:
     """Open a model, and return the seconds that passed, and those of all processors."""
     config = EngineConfig(num_threads=threads)
     start, cpu_start = time.perf_counter(), time.process_time()
-    facts = ModelFacts(find_model(path), config.quantization)
-    anyio.run(open_native, facts, "auto", "local", config, lambda _: None)
+    open_native_model(path, config)
     return time.perf_counter() - start, time.process_time() - cpu_start
 
 

@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import anyio
 import numpy as np
 
 from aiomlc import EngineConfig
@@ -32,10 +31,11 @@ from aiomlc.models import DecoderConfig
 from aiomlc.runtime.loading.device import find_device
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import OpenedModel, open_native
+from aiomlc.runtime.loading.open_decoder import OpenedModel
 from benchmarks.gpu_parity import CASES, Parity, check_parity
 from benchmarks.gpu_peers import PEERS, PeerSpeed, measure_peer
 from benchmarks.model_shapes import SHAPES
+from benchmarks.native_model import open_native_model
 from benchmarks.random_llama import TINY
 from benchmarks.random_model import write_random_model
 
@@ -97,8 +97,7 @@ def measure_speed(
 
 def _open(directory: Path, device: str, quantization: str, **options: Any) -> OpenedModel:  # noqa: ANN401
     config = EngineConfig(quantization=quantization, **options)
-    facts = ModelFacts(find_model(directory), quantization)
-    return anyio.run(open_native, facts, device, "local", config, lambda _: None)
+    return open_native_model(directory, config, device)
 
 
 def _prefill_seconds(opened: OpenedModel, prompt: Sequence[int], repetitions: int = 5) -> float:

@@ -18,14 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import anyio
 import numpy as np
 
 from aiomlc import EngineConfig
 from aiomlc.errors import AiomlcError
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
+from benchmarks.native_model import open_native_model
 from tests.model.device_logits import PARITY_CASES, largest_error
 from tests.model.tiny_models import write_model
 
@@ -72,8 +69,7 @@ def check_parity(device: str, cases: Iterable[tuple[str, str]] = CASES) -> Itera
 def _measure(device: str, model: str, quantization: str) -> float:
     config = EngineConfig(quantization=quantization, kv_cache_dtype="float32")
     with tempfile.TemporaryDirectory() as directory:
-        facts = ModelFacts(find_model(write_model(Path(directory), model)), quantization)
-        opened = anyio.run(open_native, facts, device, "local", config, lambda _: None)
+        opened = open_native_model(write_model(Path(directory), model), config, device)
         return largest_error(opened.native, model, quantization)
 
 

@@ -15,14 +15,11 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio
 import numpy as np
 
 from aiomlc import EngineConfig
 from aiomlc.config import KVCacheType
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
+from benchmarks.native_model import open_native_model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,15 +38,7 @@ def logits_with(
         max_num_sequence=1,
         max_total_sequence_length=arguments.tokens,
     )
-    directory = find_model(arguments.model)
-    opened = anyio.run(
-        open_native,
-        ModelFacts(directory, config.quantization),
-        "auto",
-        "local",
-        config,
-        lambda _: None,
-    )
+    opened = open_native_model(arguments.model, config)
     prompt = random.Random(0).choices(range(opened.vocab_size), k=arguments.tokens)
     size = arguments.tokens // arguments.positions
     model = opened.native

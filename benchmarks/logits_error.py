@@ -23,13 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import numpy as np
 
 from aiomlc import EngineConfig
-from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
+from benchmarks.native_model import logits_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,16 +104,7 @@ def _round_inputs(_: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:  # noqa: 
 def logits_of_kernels(model: Path, prompt: list[int], threads: int) -> NDArray[np.float32]:
     """Return aiomlc's logits with the instruction set that `AIOMLC_ISA` names."""
     config = EngineConfig(quantization="q4f16_1", num_threads=threads)
-    opened = anyio.run(
-        open_native,
-        ModelFacts(find_model(model), config.quantization),
-        "auto",
-        "local",
-        config,
-        lambda _: None,
-    )
-    opened.native.add_sequence(0)
-    return np.concatenate([opened.native.forward([(0, [token])]) for token in prompt])
+    return logits_of(model, prompt, config)
 
 
 def main() -> None:

@@ -20,16 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import anyio
 import numpy as np
 
 from aiomlc import EngineConfig
 from aiomlc.config import KVCacheType
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import OpenedModel, open_native
+from aiomlc.runtime.loading.open_decoder import OpenedModel
 from aiomlc.runtime.native.model import NativeModel
 from benchmarks.interleaved import processor
+from benchmarks.native_model import open_native_model
 
 _PROMPT: Final = 512
 _STEPS: Final = 3  # Of each sequence in a round.
@@ -46,8 +44,7 @@ def _open(arguments: argparse.Namespace, dtype: KVCacheType) -> OpenedModel:
         max_num_sequence=len(arguments.contexts) + 1,
         max_total_sequence_length=tokens + 2 * _PROMPT,
     )
-    facts = ModelFacts(find_model(arguments.model), config.quantization)
-    return anyio.run(open_native, facts, "auto", "local", config, lambda _: None)
+    return open_native_model(arguments.model, config)
 
 
 def _fill(model: NativeModel, vocab_size: int, contexts: Sequence[int]) -> None:

@@ -22,16 +22,13 @@ from typing import Any
 
 import anyio
 import numpy as np
-from numpy.typing import NDArray
 
 from aiomlc import EngineConfig
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.tools.convert import convert_weights
 from aiomlc.tools.gen_config import gen_config
 from aiomlc.tools.mlc_format import MLC_FORMATS
 from benchmarks.logits_error import compare
+from benchmarks.native_model import logits_of
 from benchmarks.random_llama import Shape, make_model
 
 _SHAPES = (
@@ -85,7 +82,7 @@ def _compare(
     model: Path, shape: Shape, weights: str, quantizations: Sequence[str], tokens: int
 ) -> None:
     prompt = random.Random(0).choices(range(shape.vocabulary), k=tokens)
-    reference = _logits(model, prompt, EngineConfig(quantization="q0f32"))
+    reference = logits_of(model, prompt, EngineConfig(quantization="q0f32"))
     for name in quantizations:
         row = f"| {shape.layers} layers of {shape.hidden} | {weights} | `{name}` "
         for mode, options in _MODES.items():
@@ -95,7 +92,7 @@ def _compare(
 
             output = model.parent / f"{name}-{mode}"
             anyio.run(_convert, model, output, name, options)
-            error = compare(_logits(output, prompt, EngineConfig()), reference)
+            error = compare(logits_of(output, prompt, EngineConfig()), reference)
             row += f"| {error.median:.2%} "
         print(f"{row}|", flush=True)
 
@@ -103,20 +100,6 @@ def _compare(
 async def _convert(model: Path, output: Path, name: str, options: dict[str, Any]) -> None:
     await convert_weights(model, output, quantization=name, **options)
     await gen_config(model, output, quantization=name, conv_template="chatml")
-
-
-def _logits(model: Path, prompt: list[int], config: EngineConfig) -> NDArray[np.float32]:
-    """Return the logits after each token, `[len(prompt), vocabulary]`."""
-    opened = anyio.run(
-        open_native,
-        ModelFacts(find_model(model), config.quantization),
-        "auto",
-        "local",
-        config,
-        lambda _: None,
-    )
-    opened.native.add_sequence(0)
-    return np.concatenate([opened.native.forward([(0, [token])]) for token in prompt])
 
 
 if __name__ == "__main__":
