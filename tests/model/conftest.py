@@ -6,17 +6,14 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import anyio
 import pytest
 from anyio import to_thread
 
 import aiomlc.compiler.compile as compile_model
 from aiomlc.compiler.compile import OnProgress
 from aiomlc.config import EngineConfig, KVCacheType
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from benchmarks.native_model import open_native_model
 from tests.model.compiler_process import CompilerProcess
 from tests.model.tiny_models import write_model
 
@@ -72,18 +69,10 @@ def open_tiny(tiny_directory: Callable[[str], Path]) -> OpenTiny:
         if key not in opened:
             if isinstance(architecture, str):
                 architecture = tiny_directory(architecture)
-            directory = find_model(architecture)
             config = EngineConfig(
                 quantization=quantization, kv_cache_dtype=kv_cache_dtype, num_threads=2
             )
-            opened[key] = anyio.run(
-                open_native,
-                ModelFacts(directory, config.quantization),
-                device,
-                "local",
-                config,
-                lambda progress: None,
-            ).native
+            opened[key] = open_native_model(architecture, config, device).native
         return opened[key]
 
     return open_one

@@ -11,15 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-import anyio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
+from benchmarks.native_model import open_native_model
 from tests.model.cache.mutations import mutate
 
 _NUM_EXAMPLES = int(os.environ.get("AIOMLC_EXAMPLES", "20"))
@@ -28,14 +25,7 @@ _SEED = int(os.environ.get("AIOMLC_SEED", "1"))
 
 def _logits(model: Path) -> NDArray[np.float32]:
     config = EngineConfig(num_threads=1)
-    opened = anyio.run(
-        open_native,
-        ModelFacts(find_model(model), config.quantization),
-        "cpu",
-        "local",
-        config,
-        lambda _: None,
-    )
+    opened = open_native_model(model, config, "cpu")
     opened.native.add_sequence(0)
     return opened.native.forward([(0, [1, 2, 3, 4, 5])])
 

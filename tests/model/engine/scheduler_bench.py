@@ -18,17 +18,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import anyio
-
 from aiomlc.config import EngineConfig
 from aiomlc.runtime.engine.prompt import Prompt
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import OpenedModel, open_native
+from aiomlc.runtime.loading.open_decoder import OpenedModel
 from aiomlc.runtime.native.core import EngineOptions, NativeCore
 from aiomlc.runtime.native.model import NativeModel
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.sampling_params import SequenceOptions
+from benchmarks.native_model import open_native_model
 from tests.model.engine.traced_sequence import CoreLimits
 
 TOTAL_PAGES, MAX_ROWS, CHUNK_SIZE = 11, 6, 32
@@ -98,14 +95,7 @@ def open_bench(directory: Path) -> Iterator[ModelBench]:
             max_single_sequence_length=MAX_SEQUENCE_TOKENS,
             prefill_chunk_size=CHUNK_SIZE,
         )
-        return anyio.run(
-            open_native,
-            ModelFacts(find_model(directory), config.quantization),
-            "auto",
-            "local",
-            config,
-            lambda progress: None,
-        )
+        return open_native_model(directory, config)
 
     opened = open_model()
     assert opened.native.free_pages() == TOTAL_PAGES

@@ -6,17 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import anyio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
 from aiomlc.models import DecoderConfig, Parameter, decoder_parameters, read_description
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from benchmarks.native_model import open_native_model
 from tests.model.conftest import OpenTiny
 from tests.model.make_reference import PROMPT
 from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model, write_safetensors
@@ -100,14 +97,7 @@ def _mlc_tensors(
 
 def _open(directory: Path, quantization: str | None) -> NativeModel:
     options = EngineConfig(quantization=quantization, num_threads=2)
-    return anyio.run(
-        open_native,
-        ModelFacts(find_model(directory), options.quantization),
-        "auto",
-        "local",
-        options,
-        lambda progress: None,
-    ).native
+    return open_native_model(directory, options).native
 
 
 def _logits(model: NativeModel) -> NDArray[np.float32]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from benchmarks.native_model import open_native_model
 from tests.model.families.test_logits import check_float32, logits_of, reference
 from tests.model.gguf_blocks import TYPE_SETS, dequantized_values, encoder
 from tests.model.gguf_files import add_tiny_text, write_gguf, write_tiny_gguf
@@ -44,14 +41,7 @@ _NAMES = (
 
 def _open(path: Path, **options: Any) -> NativeModel:  # noqa: ANN401 - of EngineConfig.
     config = EngineConfig(num_threads=2, **options)
-    return anyio.run(
-        open_native,
-        ModelFacts(find_model(path), config.quantization),
-        "auto",
-        "local",
-        config,
-        lambda progress: None,
-    ).native
+    return open_native_model(path, config).native
 
 
 @pytest.mark.usefixtures("model_cache")

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import anyio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -14,10 +13,8 @@ from numpy.typing import NDArray
 from aiomlc.config import EngineConfig
 from aiomlc.models import DecoderConfig, Parameter, decoder_parameters, read_description
 from aiomlc.models.parameters.parameter import source_runs
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from benchmarks.native_model import open_native_model
 from tests.model import tiny_layer_norm
 from tests.model.conftest import OpenTiny
 from tests.model.make_reference import PROMPT
@@ -41,14 +38,7 @@ def test_an_mlc_directory_computes_the_same(
     directory = _write_mlc(tmp_path / "mlc", architecture, config)
     options = EngineConfig(num_threads=2)
 
-    opened = anyio.run(
-        open_native,
-        ModelFacts(find_model(directory), options.quantization),
-        "auto",
-        "local",
-        options,
-        lambda progress: None,
-    )
+    opened = open_native_model(directory, options)
 
     np.testing.assert_array_equal(_logits(opened.native), _logits(expected))
 

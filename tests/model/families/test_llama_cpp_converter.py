@@ -11,16 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from aiomlc import MLCEngine
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
+from benchmarks.native_model import open_native_model
 from tests.model.families.test_logits import check_float32
 from tests.model.llama_cpp_converter import Converter, running_converter
 from tests.model.make_reference import PROMPT, live_model
@@ -96,8 +93,7 @@ def _write(directory: Path, config: Mapping[str, Any], weights: Weights) -> Path
 def _logits(path: Path) -> NDArray[np.float32]:
     """Return the logits after each token of the prompt."""
     config = EngineConfig(num_threads=2)
-    facts = ModelFacts(find_model(path), config.quantization)
-    model = anyio.run(open_native, facts, "auto", "local", config, lambda progress: None).native
+    model = open_native_model(path, config).native
     model.add_sequence(0)
     return np.concatenate([model.forward([(0, [token])]) for token in PROMPT])
 

@@ -7,16 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from benchmarks.native_model import open_native_model
 from tests.model.make_reference import PROMPT
 from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model
 from tests.model.weight_files import mlc_record, write_mlc
@@ -29,14 +26,7 @@ Directory = Callable[[str], Path]
 
 def _open(directory: Path, **options: Any) -> NativeModel:  # noqa: ANN401
     config = EngineConfig(quantization="q0f32", num_threads=2, **options)
-    return anyio.run(
-        open_native,
-        ModelFacts(find_model(directory), config.quantization),
-        "auto",
-        "local",
-        config,
-        lambda progress: None,
-    ).native
+    return open_native_model(directory, config).native
 
 
 def _logits(model: NativeModel) -> NDArray[np.float32]:

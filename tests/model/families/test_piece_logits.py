@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-import anyio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -16,11 +15,9 @@ from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import TokenLogprob
 from aiomlc.runtime.engine.prompt import Prompt, PromptPiece
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.core import EngineOptions, NativeCore
 from aiomlc.sampling_params import SequenceOptions
+from benchmarks.native_model import open_native_model
 from tests.model.make_piece_reference import STEPS
 from tests.model.tiny_pieces import MODELS, PROMPTS, PiecePrompt, rows_of, write_model
 
@@ -32,9 +29,8 @@ Answers = list[tuple[list[int], list[TokenLogprob], int]]
 
 
 def open_core(directory: Path, budget: int, device: str = "auto") -> NativeCore:
-    facts = ModelFacts(find_model(directory), "q0f32")
     config = EngineConfig(quantization="q0f32", num_threads=2, prefill_chunk_size=64)
-    opened = anyio.run(open_native, facts, device, "local", config, lambda progress: None)
+    opened = open_native_model(directory, config, device)
     options = EngineOptions(step_token_budget=budget, max_recycling_sequences=16)
     return NativeCore(opened.native, [b"."] * opened.vocab_size, options)
 

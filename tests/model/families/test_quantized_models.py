@@ -5,17 +5,14 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-import anyio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from benchmarks.native_model import open_native_model
 from tests.model.make_int8_reference import REFERENCE, int8_reference_logits
 from tests.model.make_reference import PROMPT
 from tests.model.quantized_files import QUANTIZERS
@@ -26,14 +23,7 @@ STEPS = 24
 
 def open_model(directory: Path, quantization: str | None = None) -> NativeModel:
     config = EngineConfig(quantization=quantization, num_threads=2)
-    opened = anyio.run(
-        open_native,
-        ModelFacts(find_model(directory), config.quantization),
-        "auto",
-        "local",
-        config,
-        lambda progress: None,
-    )
+    opened = open_native_model(directory, config)
     return opened.native
 
 

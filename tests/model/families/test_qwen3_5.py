@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import anyio
 import numpy as np
 import pytest
 
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
+from benchmarks.native_model import open_native_model
 from tests.model.families.test_logits import check_float32, logits_of, reference
 from tests.model.make_reference import PROMPT
 from tests.model.tiny_models import TINY_CONFIGS, tiny_tokenizer, tiny_weights, write_safetensors
@@ -40,11 +37,8 @@ def test_other_parts_of_a_multimodal_model_are_skipped(tmp_path: Path, kind: str
     weights |= dict.fromkeys(others, np.ones((4, 4), np.float32))
     write_safetensors(tmp_path / "model.safetensors", weights)
 
-    facts = ModelFacts(find_model(tmp_path), "q0f32")
     engine_config = EngineConfig(quantization="q0f32", num_threads=2)
-    model = anyio.run(
-        open_native, facts, "auto", "local", engine_config, lambda progress: None
-    ).native
+    model = open_native_model(tmp_path, engine_config).native
 
     tokens, expected = reference(f"{kind}_text", "q0f32")
     check_float32(logits_of(model, tokens, [len(PROMPT)]), expected)

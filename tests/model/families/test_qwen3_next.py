@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import numpy as np
 import pytest
 
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
+from benchmarks.native_model import open_native_model
 from tests.model.families.test_logits import check_float32, logits_of, reference
 from tests.model.gguf_files import add_tiny_text, write_gguf
 from tests.model.make_reference import PROMPT
@@ -20,8 +17,7 @@ from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model, wri
 
 def _check(path: Path) -> None:
     config = EngineConfig(quantization="q0f32", num_threads=2)
-    facts = ModelFacts(find_model(path), "q0f32")
-    model = anyio.run(open_native, facts, "auto", "local", config, lambda progress: None).native
+    model = open_native_model(path, config).native
     tokens, expected = reference("qwen3_next", "q0f32")
     check_float32(logits_of(model, tokens, [len(PROMPT)]), expected)
 

@@ -8,7 +8,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -16,10 +15,8 @@ from numpy.typing import NDArray
 from aiomlc.config import EngineConfig
 from aiomlc.errors import ModelLoadError
 from aiomlc.models.parameters.packed_layout import TILE_ROWS
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from benchmarks.native_model import open_native_model
 from tests.model.make_reference import live_model
 from tests.model.tiny_models import (
     COMMON,
@@ -238,8 +235,7 @@ def _write(directory: Path, config: dict[str, Any], weights: Weights) -> Path:
 
 def _open(directory: Path) -> NativeModel:
     config = EngineConfig(quantization="q0f32", num_threads=2)
-    facts = ModelFacts(find_model(directory), config.quantization)
-    return anyio.run(open_native, facts, "auto", "local", config, lambda progress: None).native
+    return open_native_model(directory, config).native
 
 
 def _logits(model: NativeModel, tokens: list[int], chunks: list[int]) -> NDArray[np.float32]:

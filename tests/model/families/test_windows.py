@@ -7,16 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from benchmarks.native_model import open_native_model
 from tests.model.families.engine_features import check_output_of_each_alone, mixed_requests
 from tests.model.tiny_models import TINY_CONFIGS, write_model
 
@@ -38,15 +35,7 @@ def open_mistral(model_cache: Path, tmp_path: Path) -> Open:
         values = json.loads((path / "config.json").read_text()) | changes
         (path / "config.json").write_text(json.dumps(values))
         config = EngineConfig(quantization="q0f32", num_threads=2, **options)
-        directory = find_model(path)
-        opened = anyio.run(
-            open_native,
-            ModelFacts(directory, config.quantization),
-            "auto",
-            "local",
-            config,
-            lambda progress: None,
-        )
+        opened = open_native_model(path, config)
         return opened.native
 
     return open_one

@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.loading.facts import ModelFacts
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from benchmarks.native_model import open_native_model
 from tests.model.tiny_models import (
     TINY_CONFIGS,
     random_weights,
@@ -54,8 +51,7 @@ def open_shards(divisible: Directory) -> Iterator[OpenShards]:
     def open_model(architecture: str | Path, count: int, **fields: Any) -> NativeModel:  # noqa: ANN401
         path = architecture if isinstance(architecture, Path) else divisible(architecture)
         config = EngineConfig(tensor_parallel_shards=count, num_threads=2, **fields)
-        facts = ModelFacts(find_model(path), config.quantization)
-        model = anyio.run(open_native, facts, "auto", "local", config, lambda _: None).native
+        model = open_native_model(path, config).native
         opened.append(model)
         return model
 
