@@ -12,7 +12,9 @@
 
 #include "ffi/tensor_arguments.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/disentangled_biases.h"
 #include "kernels/attention/packed_attention.h"
+#include "kernels/attention/relative_biases.h"
 #include "kernels/elementwise/elementwise.h"
 
 namespace aiomlc {
@@ -65,16 +67,22 @@ PackedAttentionShape ShapeOf(const TensorArguments& args, const TensorView& qkv,
   return shape;
 }
 
+/*! \brief Queries, keys and values side by side. */
+PackedInputs FusedInputs(const TensorArguments& args, const TensorView& qkv,
+                         const PackedAttentionShape& shape) {
+  const int64_t queries = shape.heads.num_query_heads * shape.heads.head_dim;
+  const int64_t keys = shape.heads.num_kv_heads * shape.heads.head_dim;
+  const float* data = args.Data<float>(qkv, "qkv");
+  return {data, data + queries, data + queries + keys, qkv.size(1), qkv.size(1)};
+}
+
 /*! \brief Compute attention of rows with queries, keys and values side by side. */
 void AttendFused(const TensorArguments& args, const TensorView& qkv,
                  std::span<const int32_t> lengths, const PackedAttentionShape& shape,
                  const TensorView& out) {
-  const int64_t queries = shape.heads.num_query_heads * shape.heads.head_dim;
-  const int64_t keys = shape.heads.num_kv_heads * shape.heads.head_dim;
-  args.RequireShape(out, "out", {qkv.size(0), queries});
-  const float* data = args.Data<float>(qkv, "qkv");
-  const PackedInputs inputs{data, data + queries, data + queries + keys, qkv.size(1), qkv.size(1)};
-  AttendPacked(ThreadPool::Current(), shape, lengths, inputs, args.Data<float>(out, "out"));
+  args.RequireShape(out, "out", {qkv.size(0), shape.heads.num_query_heads * shape.heads.head_dim});
+  AttendPacked(ThreadPool::Current(), shape, lengths, FusedInputs(args, qkv, shape),
+               args.Data<float>(out, "out"));
 }
 
 void CallAttention(TensorView qkv, TensorView lengths, ffi::Shape heads, double scale,
@@ -128,6 +136,68 @@ void CallAlibiAttention(TensorView qkv, TensorView lengths, TensorView slopes, f
   const auto relative = RelativeBiases::Alibi(factors, LongestOf(sizes));
   shape.biases = &relative;
   AttendFused(args, qkv, sizes, shape, out);
+}
+
+/*!
+ * \param tiles float32[layers, 2, heads, n, head_dim, 16]: the queries of relative positions, and
+ * their keys (see `PositionTiles`).
+ * \param relative int32[2 * distances - 1] (see `DisentangledBiases`).
+ */
+void CallDisentangledAttention(TensorView qkv, TensorView lengths, TensorView tiles,
+                               TensorView relative, int64_t layer, ffi::Shape heads, double scale,
+                               TensorView out) {
+  const TensorArguments args("aiomlc.cpu.packed_disentangled_attention");
+  PackedAttentionShape shape = BiasedShapeOf(args, qkv, heads, scale, 0.0);
+  args.Require(heads[0] == heads[1], "each query head must have a key head");
+  const std::span<const int32_t> sizes = LengthsOf(args, lengths, qkv.size(0));
+  args.RequireShape(tiles, "tiles", {kAny, 2, heads[0], kAny, shape.heads.head_dim, kPageSize});
+  args.Require(layer >= 0 && layer < tiles.size(0), "layer must be in [0, ", tiles.size(0),
+               "), got ", layer);
+  args.RequireShape(relative, "relative", {kAny});
+  const std::span<const int32_t> positions(args.Data<int32_t>(relative, "relative"),
+                                           relative.size(0));
+  const int64_t longest = LongestOf(sizes);
+  args.Require(positions.size() % 2 == 1 && 2 * longest - 1 <= relative.size(0),
+               "relative must have at least ", 2 * longest - 1, " numbers, an odd number, got ",
+               relative.size(0));
+  args.Require(std::is_sorted(positions.begin(), positions.end()) && positions.front() >= 0 &&
+                   positions.back() < tiles.size(3) * kPageSize,
+               "relative must be ascending positions of the tiles");
+  const int64_t plane = tiles.size(2) * tiles.size(3) * tiles.size(4) * tiles.size(5);
+  const float* data = args.Data<float>(tiles, "tiles") + 2 * layer * plane;
+  const DisentangledBiases biases(shape, FusedInputs(args, qkv, shape),
+                                  {data, data + plane, tiles.size(3)}, positions);
+  shape.biases = &biases;
+  AttendFused(args, qkv, sizes, shape, out);
+}
+
+/*!
+ * \brief Write the tiles of `packed_disentangled_attention`.
+ *
+ * The arguments are the queries and keys of relative positions of each layer, side by side in the
+ * first columns of float32[positions, columns]; the number of heads; and the tiles.
+ */
+void CallPositionTiles(ffi::PackedArgs arguments, ffi::Any* /*result*/) {
+  const TensorArguments args("aiomlc.cpu.position_tiles");
+  const int num_layers = arguments.size() - 2;
+  args.Require(num_layers > 0, "there must be a layer");
+  const auto heads = arguments[num_layers].cast<int64_t>();
+  const auto out = arguments[num_layers + 1].cast<TensorView>();
+  args.RequireShape(out, "out", {num_layers, 2, heads, kAny, kAny, kPageSize});
+  const int64_t head_dim = out.size(4), size = heads * head_dim;
+  const int64_t plane = size * out.size(3) * kPageSize;
+  auto* target = args.Data<float>(out, "out");
+  for (int layer = 0; layer < num_layers; ++layer) {
+    const auto x = arguments[layer].cast<TensorView>();
+    args.RequireShape(x, "x", {kAny, kAny});
+    args.Require(x.size(1) >= 2 * size && PositionTilesOf(x.size(0)) == out.size(3),
+                 "x and out must have the same positions, heads and sizes");
+    const float* rows = args.Data<float>(x, "x");
+    for (int which = 0; which < 2; ++which, target += plane) {
+      WritePositionTiles(ThreadPool::Current(), rows + which * size, x.size(1), x.size(0), heads,
+                         head_dim, target);
+    }
+  }
 }
 
 /*! \brief Attention to all rows of a sequence, of separate queries, keys and values. */
@@ -355,6 +425,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.packed_axial_attention", CallAxialAttention)
       .def("aiomlc.cpu.packed_biased_attention", CallBiasedAttention)
       .def("aiomlc.cpu.packed_alibi_attention", CallAlibiAttention)
+      .def("aiomlc.cpu.packed_disentangled_attention", CallDisentangledAttention)
+      .def_packed("aiomlc.cpu.position_tiles", CallPositionTiles)
       .def("aiomlc.cpu.relu", CallRelu)
       .def("aiomlc.cpu.merge_rows", CallMergeRows)
       .def("aiomlc.cpu.pool_rows", CallPoolRows)

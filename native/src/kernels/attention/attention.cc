@@ -129,6 +129,7 @@ class TilePlan {
     tile.sinks = shape_.window.sinks;
     tile.soft_cap = shape_.soft_cap;
     tile.biases = nullptr;
+    tile.bias_stride = 0;
     tile.sink_scores = shape_.sink_scores == nullptr ? nullptr : shape_.sink_scores + head;
     tasks_.Add(tile);
   }

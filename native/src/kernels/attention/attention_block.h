@@ -339,7 +339,7 @@ class BlockAttention {
   void AddBiases(int64_t page, int begin, int end, int seen) {
     for (int slot = 0; slot < seen; ++slot) {
       float* scores = scratch_.probs + slot * kStride;
-      const float* biases = tile_.biases - (page * kTilePageSize + slot);
+      const float* biases = tile_.biases + (page * kTilePageSize + slot) * tile_.bias_stride;
       for (int first = begin; first < end; first += kLanes) {
         Lanes::Store(scores + first,
                      Lanes::Add(Lanes::Load(scores + first), Lanes::Load(biases + first)));

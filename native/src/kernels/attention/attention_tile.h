@@ -278,8 +278,9 @@ class TileAttention {
   void AddBiases(int first, int64_t page, int which) {
     for (int query = first; query < num_queries(); ++query) {
       float* scores = scratch_.probs + which * kPageProbs + query * kTilePageSize;
-      const float* biases = tile_.biases + (query - page * kTilePageSize);
-      for (int slot = 0; slot < kTilePageSize; ++slot) scores[slot] += biases[-slot];
+      const int64_t stride = tile_.bias_stride;
+      const float* biases = tile_.biases + query + page * kTilePageSize * stride;
+      for (int slot = 0; slot < kTilePageSize; ++slot) scores[slot] += biases[slot * stride];
     }
   }
 

@@ -73,9 +73,11 @@ struct AttentionTile {
   int64_t sinks;   // first positions of the sequence that every row sees despite the window
   float soft_cap;  // applied to scores after the scale; 0: none
   const float* sink_scores;  // of the heads, or null; see `AttentionShape`
-  // Added to the scores after the cap, or null; element q - p is that of query q and position p.
-  // Readable for the queries up to the next multiple of 16, and all positions of the pages.
+  // Added to the scores after the cap, or null; element q + p * bias_stride is that of query q and
+  // position p. Readable for the queries up to the next multiple of 16, and all positions that the
+  // pages have.
   const float* biases;
+  int64_t bias_stride;
 };
 
 /*! \brief The part of a tile that one call computes. */

@@ -222,9 +222,14 @@ class WholeSequences {
       const int64_t head = kv_head * group_ + index % group_;
       const int64_t first = index / group_ * kMaxTileQueries;
       const int64_t row = sequence.begin + first;
-      tile.biases = shape_.biases == nullptr ? nullptr : shape_.biases->head(head) + first;
       tile.num_heads =
           static_cast<int>(std::min<int64_t>(kMaxTileQueries, sequence.length - first));
+      if (shape_.biases != nullptr) {
+        const TileBiases biases = shape_.biases->OfTile(
+            {sequence.begin, sequence.length, head, first, tile.num_heads});
+        tile.biases = biases.values;
+        tile.bias_stride = biases.stride;
+      }
       tile.queries = inputs_.queries + row * inputs_.query_stride + head * size_;
       tile.output = output_ + row * row_size_ + head * size_;
       attend_(tile, {}, ThreadScratch(size_));

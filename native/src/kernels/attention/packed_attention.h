@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/attention/relative_biases.h"
+#include "kernels/attention/score_biases.h"
 #include "kernels/elementwise/elementwise.h"
 #include "platform/kv_type.h"
 #include "platform/thread_pool.h"
@@ -23,7 +23,7 @@ struct PackedAttentionShape {
   bool is_causal = false;  //!< Whether a row sees no row after itself.
   float soft_cap = 0.0f;   //!< Scaled scores become cap * tanh(score / cap); 0: no cap.
   //! Of the query heads, added to the scores; null: none. Only if a row sees its whole sequence.
-  const RelativeBiases* biases = nullptr;
+  const ScoreBiases* biases = nullptr;
   /*!
    * \brief kF32; or kBF16, if the elements of a head are a multiple of 16: then queries, keys,
    * values and probabilities are rounded as with a KV cache of that type (attention_products.h).

@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "kernels/attention/attention_types.h"
+#include "kernels/attention/score_biases.h"
 
 namespace aiomlc {
 
 /*! \brief The biases of each head for all distances in sequences of up to `longest` rows. */
-class RelativeBiases {
+class RelativeBiases final : public ScoreBiases {
  public:
   /*!
    * \brief Biases that a model has learned.
@@ -39,8 +40,9 @@ class RelativeBiases {
                           });
   }
 
-  /*! \return The biases of a head: element q - p is that of the query of row q and key of row p. */
-  const float* head(int64_t head) const { return values_.data() + head * stride_ + center_; }
+  TileBiases OfTile(const TileQueries& tile) const override {
+    return {values_.data() + tile.head * stride_ + center_ + tile.first, -1};
+  }
 
  private:
   // The lanes of tiles that belong to no row are read, too.

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "kernels/attention/attention_products.h"
+#include "kernels/attention/disentangled_biases.h"
+#include "kernels/attention/relative_biases.h"
 #include "kernels/simd/simd_portable.h"
 #include "tests/doubles/kernel_testing.h"
 
@@ -24,6 +26,8 @@ struct Problem {
   std::vector<float> qkv;
   std::vector<float> table, slopes;
   std::optional<RelativeBiases> biases;
+  std::vector<float> position_rows;  //!< Queries and keys of relative positions, side by side.
+  std::vector<int32_t> relative;
 
   Problem(PackedAttentionShape attention, std::vector<int32_t> sizes, int seed)
       : shape(attention), lengths(std::move(sizes)) {
@@ -46,9 +50,60 @@ struct Problem {
     std::vector<float> output(NumRows() * OutputSize());
     const float* keys = qkv.data() + OutputSize();
     const float* values = keys + shape.heads.num_kv_heads * shape.heads.head_dim;
-    AttendPacked(pool, shape, lengths, {qkv.data(), keys, values, RowSize(), RowSize()},
-                 output.data());
+    const PackedInputs inputs{qkv.data(), keys, values, RowSize(), RowSize()};
+    if (relative.empty()) {
+      AttendPacked(pool, shape, lengths, inputs, output.data());
+      return output;
+    }
+    const std::vector<float> tiles = PositionTilesOfAll(pool);
+    const float* key_tiles = tiles.data() + tiles.size() / 2;
+    PackedAttentionShape biased = shape;
+    const DisentangledBiases content(
+        shape, inputs, {tiles.data(), key_tiles, PositionTilesOf(NumPositions())}, relative);
+    biased.biases = &content;
+    AttendPacked(pool, biased, lengths, inputs, output.data());
     return output;
+  }
+
+  /*! \brief Add products with relative positions, several distances of which share one. */
+  void UsePositions(int64_t num_distances) {
+    for (int64_t distance = 1 - num_distances; distance < num_distances; ++distance) {
+      const int64_t size = std::abs(distance);
+      const int64_t bucket = size <= 10 ? size : 10 + (size - 10) / 3;
+      relative.push_back(static_cast<int32_t>(40 + (distance < 0 ? -bucket : bucket)));
+    }
+    position_rows = RandomFloats((relative.back() + 1) * 2 * OutputSize(), 12);
+  }
+
+  int64_t NumPositions() const {
+    return static_cast<int64_t>(position_rows.size()) / (2 * OutputSize());
+  }
+
+  /*! \return The tiles of the queries, then those of the keys. */
+  std::vector<float> PositionTilesOfAll(ThreadPool& pool) const {
+    const int64_t heads = shape.heads.num_query_heads, size = shape.heads.head_dim;
+    const int64_t plane = heads * PositionTilesOf(NumPositions()) * size * 16;
+    std::vector<float> tiles(2 * plane, NAN);
+    for (int which = 0; which < 2; ++which) {
+      WritePositionTiles(pool, position_rows.data() + which * OutputSize(), 2 * OutputSize(),
+                         NumPositions(), heads, size, tiles.data() + which * plane);
+    }
+    return tiles;
+  }
+
+  /*! \return The products of a row and another with their relative position. */
+  double ContentBias(int64_t row, int64_t other, int64_t head) const {
+    if (relative.empty()) return 0.0;
+    const int64_t size = shape.heads.head_dim, width = OutputSize();
+    const float* position = position_rows.data() +
+                            relative[relative.size() / 2 + row - other] * 2 * width + head * size;
+    const float* query = qkv.data() + row * RowSize() + head * size;
+    const float* key = qkv.data() + other * RowSize() + width + head * size;
+    double sum = 0;
+    for (int64_t c = 0; c < size; ++c) {
+      sum += double{query[c]} * position[width + c] + double{key[c]} * position[c];
+    }
+    return sum * shape.scale;
   }
 
   /*! \brief Add biases from a table, [2 * num_distances - 1, heads]. */
@@ -95,7 +150,7 @@ struct Problem {
       for (int64_t c = 0; c < size; ++c) score += at(row, head, c) * at(i, queries + key_head, c);
       score *= shape.scale;
       if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
-      score += BiasOf(head, i - row);
+      score += BiasOf(head, i - row) + ContentBias(begin + row, begin + i, head);
       weights[i] = Sees(row, i) ? std::exp(score) : 0.0;
     }
     const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -207,6 +262,37 @@ TEST_P(PackedAttentionOnTier, SlopesLowerTheScoresOfDistantRows) {
   ExpectExact(problem, problem.Attend(pool_));
 }
 
+TEST_P(PackedAttentionOnTier, ProductsWithRelativePositionsAreAdded) {
+  for (const int64_t num_distances : {70, 90}) {
+    Problem problem({kHeads, kScale / 4}, kLengths, 13);
+    problem.UsePositions(num_distances);
+    ExpectExact(problem, problem.Attend(pool_), 5e-6);
+  }
+}
+
+TEST_P(PackedAttentionOnTier, ProductsWithRelativePositionsAreNotRoundedToBF16) {
+  Problem problem = Problem({{3, 3, 32}, kScale / 4}, kLengths, 14).Rounded();
+  problem.UsePositions(70);
+  ExpectExact(problem, problem.Attend(pool_), 0.01);
+}
+
+TEST_P(PackedAttentionOnTier, OtherSequencesDoNotChangeTheBitsWithRelativePositions) {
+  for (const KvType products : {KvType::kF32, KvType::kBF16}) {
+    Problem together({{3, 3, 32}, kScale / 4}, {37, 70, 3}, 15);
+    together.shape.products = products;
+    together.UsePositions(80);
+    Problem alone = together;
+    alone.lengths = {70};
+    alone.qkv.erase(alone.qkv.begin(), alone.qkv.begin() + 37 * together.RowSize());
+
+    const std::vector<float> expected = alone.Attend(pool_);
+    const std::vector<float> output = together.Attend(pool_);
+
+    EXPECT_TRUE(
+        std::equal(expected.begin(), expected.end(), output.begin() + 37 * together.OutputSize()));
+  }
+}
+
 TEST_P(PackedAttentionOnTier, OtherSequencesDoNotChangeTheBitsWithBiases) {
   Problem together({kHeads, kScale}, {37, 19, 3}, 10);
   together.UseTable(40);
@@ -276,6 +362,9 @@ TEST(PackedAttention, EveryTierComputesTheSameBits) {
   Problem biased({kGroupedHeads, kScale}, {41, 9}, 3);
   biased.UseTable(41);
   ExpectTheSameBitsOnEveryTier(biased);
+  Problem disentangled({kHeads, kScale}, {41, 9, 80}, 3);
+  disentangled.UsePositions(80);
+  ExpectTheSameBitsOnEveryTier(disentangled);
 }
 
 }  // namespace
