@@ -11,22 +11,19 @@ from aiomlc.models.config.layers import AttentionConfig, ExpertsConfig, LayerCon
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.config.speech import SpeechConfig
 from aiomlc.models.config.vision import VisionConfig
+from aiomlc.models.description import (
+    ModelDescription,
+    describe_model,
+    model_parameters,
+    read_description,
+    with_own_head,
+)
 from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.encoder import encoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
 from aiomlc.models.parameters.speech import speech_parameters
 from aiomlc.models.parameters.vision import vision_parameters
-from aiomlc.models.registry import (
-    MODEL_TYPES,
-    AnyConfig,
-    ModelConfig,
-    ModelDescription,
-    describe_model,
-    model_parameters,
-    read_description,
-    supported_type,
-    with_own_head,
-)
+from aiomlc.models.registry import MODEL_TYPES, AnyConfig, ModelConfig, supported_type
 
 __all__ = (
     "MODEL_TYPES",

@@ -1,36 +1,26 @@
-"""The supported model types, and the description of a model directory."""
+"""The supported model types, and the readers of their configs."""
 
 from __future__ import annotations
 
 __all__ = (
     "MODEL_TYPES",
+    "VISION_TYPES",
+    "WITH_IMAGES",
     "AnyConfig",
     "ModelConfig",
-    "ModelDescription",
-    "describe_model",
-    "model_parameters",
-    "read_description",
+    "parse_model",
+    "parse_vision",
     "supported_type",
-    "with_own_head",
 )
 
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from aiomlc.errors import ModelLoadError, ModelNotFoundError
-from aiomlc.gguf.config import config_fields
-from aiomlc.gguf.directory import ConfigFiles
-from aiomlc.gguf.mmproj import find_mmproj, tower_fields, tower_qkv
-from aiomlc.gguf.model import read_gguf
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig, EncoderNames
+from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig
 from aiomlc.models.config.fields import Fields, quote
-from aiomlc.models.config.output_head import has_own_head
 from aiomlc.models.config.speech import SpeechConfig
 from aiomlc.models.config.vision import VisionConfig
-from aiomlc.models.embedders import as_encoder, with_prefix
 from aiomlc.models.families import (
     bert,
     cohere,
@@ -87,14 +77,7 @@ from aiomlc.models.families import (
     whisper,
 )
 from aiomlc.models.families.vision_towers import text_fields
-from aiomlc.models.parameters.decoder import decoder_parameters
-from aiomlc.models.parameters.encoder import encoder_parameters
-from aiomlc.models.parameters.parameter import Parameter
-from aiomlc.models.parameters.speech import speech_parameters
-from aiomlc.models.parameters.tensor_names import hf_name
-from aiomlc.models.parameters.vision import vision_parameters
 from aiomlc.validation.model_files import load_errors
-from aiomlc.validation.model_formats import describe_unsupported
 
 ModelConfig = DecoderConfig | EncoderConfig | BlockEncoderConfig | SpeechConfig
 #: The config of anything that is compiled to a library: a tower is a part of a model.
@@ -195,177 +178,22 @@ VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig | None]] = MappingPro
     }
 )
 
-
-# What images change in decoders whose GGUF files are those of text.
-_WITH_IMAGES: Mapping[str, Callable[[Fields, DecoderConfig], DecoderConfig]] = MappingProxyType(
+#: What images change in decoders whose GGUF files are those of text.
+WITH_IMAGES: Mapping[str, Callable[[Fields, DecoderConfig], DecoderConfig]] = MappingProxyType(
     {
         "gemma3_text": lambda _, config: config.with_attention(sees_whole_pieces=True),
         "qwen3_5_moe_text": qwen3_5.with_image_positions,
         "qwen3_5_text": qwen3_5.with_image_positions,
     }
 )
-# Families whose tower MLC's format has.
-_MLC_VISION = ("llava",)
-_CONTENTS = "a model's directory has one of them, a tokenizer and safetensors or MLC weights"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelDescription:
-    """The model of a model directory."""
-
-    config: ModelConfig
-    path: Path  #: The config file.
-    quantization: str | None  #: Of the weights of an MLC directory; None for Hugging Face.
-    vision: VisionConfig | None = None  #: The tower of a decoder that reads images.
-
-
-def model_parameters(config: AnyConfig) -> tuple[Parameter, ...]:
-    """Return every parameter of a model, under the graph's names (a matrix without `.weight`)."""
-    match config:
-        case DecoderConfig():
-            return decoder_parameters(config)
-        case EncoderConfig() | BlockEncoderConfig():
-            return encoder_parameters(config)
-        case VisionConfig():
-            return vision_parameters(config)
-        case SpeechConfig():
-            return speech_parameters(config)
-
-
-def read_description(model: Path) -> ModelDescription:
-    """Return the description of a model directory or a GGUF file, as `describe_model`."""
-    return describe_model(ConfigFiles(model))
-
-
-def describe_model(files: ConfigFiles) -> ModelDescription:
-    """Read `mlc-chat-config.json` or, if there is none, the `config.json` of Hugging Face.
-
-    The metadata of a GGUF file has the same fields.
+def parse_model(fields: Fields, config: Fields) -> ModelConfig:
+    """Parse `config` as the model type that `fields` names.
 
     Raises:
-        ModelNotFoundError: If the directory has neither file.
         ModelLoadError: If the `model_type` is unknown or a field is invalid.
     """
-    directory = files.model
-    if files.is_gguf:
-        return _read_gguf_description(files)
-
-    path = files.path("mlc-chat-config.json")
-    if (values := files.object(path.name)) is not None:
-        fields = Fields(values, path)
-        quantization = fields.string("quantization")
-        inner = fields.flattened("model_config")
-        config = _parse(fields, inner)
-        vision = _parse_vision(inner) if inner.string("model_type") in _MLC_VISION else None
-        return ModelDescription(_for_task(config, inner, files), path, quantization, vision)
-
-    path = files.path("config.json")
-    if (values := files.object(path.name)) is None:
-        problem = f"{directory} has neither mlc-chat-config.json nor config.json"
-        hint = describe_unsupported(directory) or _CONTENTS
-        raise ModelNotFoundError(f"{problem}: {hint}", path=directory)
-
-    fields = Fields(values, path)
-    parsed = _parse(fields, fields)
-    vision = _parse_vision(fields)
-    config = with_own_head(parsed, directory, vision)
-    return ModelDescription(_for_task(config, fields, files), path, None, vision)
-
-
-def _for_task(config: ModelConfig, fields: Fields, files: ConfigFiles) -> ModelConfig:
-    with load_errors(fields.path):
-        match config:
-            case DecoderConfig():
-                return as_encoder(config, fields, files)
-            case EncoderConfig() if config.classifier is None:
-                return with_prefix(config, files.model)
-            case BlockEncoderConfig() if config.classifier is None and config.hf_prefix:
-                return with_prefix(config, files.model)
-            case _:
-                return config
-
-
-def with_own_head(
-    config: ModelConfig, directory: Path, vision: VisionConfig | None = None
-) -> ModelConfig:
-    """Return the configuration of a Hugging Face directory as its tensors have it.
-
-    As in transformers, an output head that differs from the embedding is not tied to it.
-    """
-    if not isinstance(config, DecoderConfig) or not config.tie_word_embeddings:
-        return config
-
-    embedding = hf_name(config.model_type, "model.embed_tokens")
-    head = hf_name(config.model_type, "lm_head")
-    renamed = str if vision is None else vision.renamed
-    is_tied = not has_own_head(directory, embedding, head, renamed)
-    return replace(config, tie_word_embeddings=is_tied)
-
-
-def _read_gguf_description(files: ConfigFiles) -> ModelDescription:
-    path = files.model
-    with load_errors(path):
-        config = config_fields(read_gguf(path))
-    fields = Fields(config.values, path, names=config.names, tensors=config.tensors)
-    model = _parse(fields, fields)
-    if isinstance(model, EncoderConfig):
-        return ModelDescription(_encoder_in_gguf(model, read_gguf(path).tensors), path, None)
-
-    assert isinstance(model, DecoderConfig), "encoders of blocks are not among the architectures"
-    layout = model.checkpoint.in_gguf(model.model_type)
-    model = replace(model, checkpoint=layout)
-    vision = _read_mmproj(path, model)
-    if vision is not None and model.model_type in _WITH_IMAGES:
-        with load_errors(path):
-            model = _WITH_IMAGES[model.model_type](fields, model)
-    return ModelDescription(as_encoder(model, fields, files), path, None, vision)
-
-
-def _read_mmproj(path: Path, model: DecoderConfig) -> VisionConfig | None:
-    """Return the tower in the file beside a GGUF file, if there is one."""
-    with load_errors(path):
-        tower = find_mmproj(path)
-        if tower is None:
-            return None
-
-        fields = Fields(tower_fields(tower, model.hidden_size), tower.path)
-        vision = VISION_TYPES[fields.string("model_type")](fields)
-        if vision is not None and vision.embedded_size != model.embedded_row_size:
-            raise ModelLoadError(
-                f"{tower.path}: its rows have {vision.embedded_size} numbers, and those of "
-                f"{path.name} have {model.embedded_row_size}: download the file of the same model",
-                path=tower.path,
-            )
-
-        return None if vision is None else vision.in_gguf(tower_qkv(tower))
-
-
-def _encoder_in_gguf(config: EncoderConfig, tensors: Container[str]) -> EncoderConfig:
-    """Return the config with the names that the tensors have in a GGUF file."""
-    parts = ("attn_qkv",) if "blk.0.attn_qkv.weight" in tensors else ("attn_q", "attn_k", "attn_v")
-    names = EncoderNames(
-        words="token_embd",
-        positions="position_embd",
-        token_types="token_types",
-        norm="token_embd_norm",
-        layer="blk.{}.",
-        qkv=parts,
-        attention_output="attn_output",
-        attention_norm="attn_output_norm",
-        up=("ffn_gate", "ffn_up") if "blk.0.ffn_gate.weight" in tensors else ("ffn_up",),
-        down="ffn_down",
-        output_norm="layer_output_norm",
-    )
-    classifier = config.classifier
-    if classifier is not None:
-        has_dense = "cls.output.weight" in tensors
-        dense, output = ("cls", "cls.output") if has_dense else ("", "cls")
-        classifier = replace(classifier, dense=dense, output=output)
-    return replace(config, names=names, hf_prefix="", classifier=classifier)
-
-
-def _parse(fields: Fields, config: Fields) -> ModelConfig:
-    """Parse `config` as the model type that `fields` names."""
     with load_errors(fields.path):
         return MODEL_TYPES[supported_type(fields)](config)
 
@@ -386,7 +214,12 @@ def _parse_text(fields: Fields) -> ModelConfig:
     return MODEL_TYPES[supported_type(fields)](fields)
 
 
-def _parse_vision(fields: Fields) -> VisionConfig | None:
+def parse_vision(fields: Fields) -> VisionConfig | None:
+    """Parse the tower of a model, if its config has one.
+
+    Raises:
+        ModelLoadError: If a field is invalid.
+    """
     with load_errors(fields.path):
         parse = VISION_TYPES.get(fields.string("model_type"))
         if parse is None or not fields.nested("vision_config").names():
