@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 SAMPLE_RATE: Final = 16_000  #: Hz, of the samples that models read.
 #: The accepted formats, as libsndfile names them. It knows more, which hardly anyone sends.
 FORMATS: Final = ("WAV", "WAVEX", "FLAC", "OGG", "MP3", "AIFF")
+# How their files begin; parsers of others never see the data.
+_MARKS: Final = (b"RIFF", b"RIFX", b"FORM", b"fLaC", b"OggS", b"ID3")
+_MPEG_SYNC: Final = 0xFFE0  # The first eleven bits of an MP3 file without tags.
 _MAX_RATE: Final = 384_000
 _MAX_CHANNELS: Final = 16
 _BLOCK_SECONDS: Final = 1  # Between two looks at the limits.
@@ -47,6 +50,17 @@ def _packages() -> _Packages:
         raise MissingPackageError("soxr", command) from None
 
     return _Packages(soundfile, soxr)
+
+
+class _File(io.BytesIO):
+    """A file in memory. Headers may lead anywhere, and libsndfile cannot receive exceptions."""
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a position, or to the end if there is no such position."""
+        try:
+            return super().seek(offset, whence)
+        except (ValueError, OverflowError):
+            return super().seek(0, io.SEEK_END)
 
 
 class _RefusedError(ValueError):
@@ -88,7 +102,7 @@ def decode_audio(
     except _RefusedError as error:
         reason = str(error)
     except packages.soundfile.LibsndfileError as error:
-        reason = _describe(error, data)
+        reason = _describe(str(getattr(error, "error_string", error)), data)
     except MemoryError:
         reason = "needs more memory to decode than there is"
     raise BadRequestError(f"{param}: the audio {reason}", param=param)
@@ -97,7 +111,10 @@ def decode_audio(
 def _read(
     packages: _Packages, data: bytes, limits: AudioLimits, check: Callable[[], None]
 ) -> NDArray[np.float32]:
-    with packages.soundfile.SoundFile(io.BytesIO(data)) as file:
+    if not data.startswith(_MARKS) and int.from_bytes(data[:2]) & _MPEG_SYNC != _MPEG_SYNC:
+        raise _RefusedError(_describe("its format is unknown.", data))
+
+    with packages.soundfile.SoundFile(_File(data)) as file:
         if file.format not in FORMATS:
             raise _RefusedError(f"is {file.format}; accepted are {', '.join(FORMATS)}")
 
@@ -110,9 +127,13 @@ def _read(
         blocks = _limited(_mono_blocks(file, check), file.samplerate, limits)
         if file.samplerate != SAMPLE_RATE:
             blocks = _resampled(packages.soxr, blocks, file.samplerate)
-        samples = np.concatenate([np.empty(0, np.float32), *blocks])
+        with np.errstate(all="ignore"):  # What is not finite is refused below.
+            samples = np.concatenate([np.empty(0, np.float32), *blocks])
         if not len(samples):
             raise _RefusedError("has no samples")
+
+        if not np.isfinite(samples).all():
+            raise _RefusedError("has samples that are no finite numbers of float32")
 
         return samples
 
@@ -125,11 +146,7 @@ def _mono_blocks(file: Any, check: Callable[[], None]) -> Iterator[NDArray[np.fl
         if not len(block):
             return
 
-        mono = block.mean(axis=1, dtype=np.float32)
-        if not np.isfinite(mono).all():
-            raise _RefusedError("has samples that are no finite numbers")
-
-        yield mono
+        yield block.mean(axis=1, dtype=np.float32)
 
 
 def _limited(
@@ -156,7 +173,8 @@ def _resampled(
     yield stream.resample_chunk(np.empty(0, np.float32), last=True)
 
 
-def _describe(error: Exception, data: bytes) -> str:
-    text = str(getattr(error, "error_string", error))[:_MAX_REASON]
-    names = ", ".join(FORMATS)
-    return f"cannot be decoded: {text} Accepted are {names}; it begins with {data[:8]!r}"
+def _describe(reason: str, data: bytes) -> str:
+    return (
+        f"cannot be decoded: {reason[:_MAX_REASON]} Accepted are {', '.join(FORMATS)}; it begins "
+        f"with {data[:8]!r}"
+    )

@@ -41,6 +41,13 @@ _TEXTS: Mapping[str, Callable[[Transcription], str]] = MappingProxyType(
 )
 _FORMATS: Final = ("json", "verbose_json", *_TEXTS)
 _WITHOUT_TIMES: Final = ("json", "text")
+# Options of the library that a form has no fields for, and what to do instead.
+_INSTEAD: Mapping[str, str] = MappingProxyType(
+    {
+        "task": "post to /v1/audio/translations to translate",
+        "timestamps": "send response_format=verbose_json, srt or vtt to get times",
+    }
+)
 _NUMBERS: Final = (
     "temperature",
     "compression_ratio_threshold",
@@ -113,6 +120,10 @@ class _AnswerForm:
 
     def __init__(self, form: Form) -> None:
         fields: dict[str, Any] = dict(form.fields)
+        for name, instead in _INSTEAD.items():
+            if name in fields:
+                raise HTTPError(400, f"{name}: is not a field of forms: {instead}", param=name)
+
         self.response_format: str = fields.pop("response_format", "json")
         if self.response_format not in _FORMATS:
             raise _invalid("response_format", f"one of {', '.join(_FORMATS)}", self.response_format)

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 __all__ = ("Form", "read_form")
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from importlib.util import find_spec
 
-from anyio.lowlevel import checkpoint
-from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
-from aiomlc.errors import MissingPackageError
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.serve.http.http_errors import HTTPError
+from aiomlc.serve.http.multipart import FormError, Part, parse_multipart
 from aiomlc.serve.http.request_body import read_body
 from aiomlc.serve.options import ServerOptions
+from aiomlc.validation.json_values import safe_repr, short_name
 
 _FORM = "multipart/form-data"
-_MAX_FIELDS = 64
-_MAX_FIELD_SIZE = 2**18  # Bytes.
-_CHUNK_SIZE = 2**18  # Bytes that are parsed before others have a turn.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,72 +34,53 @@ async def read_form(scope: Scope, receive: Receive, options: ServerOptions, file
         scope: The request.
         receive: Its parts.
         options: The limits.
-        file: The name of the only field that may be a file.
+        file: The name of the only field that is a file.
 
     Raises:
         HTTPError: If the body is no form (400, 415), too large (413) or too slow (408), or has
-            another file (400).
-        MissingPackageError: If a package of the extra `audio` is not installed.
+            another file or a field twice (400).
         ClientDisconnect: If the client disconnects.
     """
-    headers = Headers(scope=scope)
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != _FORM:
+    content_type = Headers(scope=scope).get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() != _FORM:
         raise HTTPError(
             415,
-            f"Content-Type: must be {_FORM}, got {headers.get('content-type')!r}",
+            f"Content-Type: must be {_FORM}, got {safe_repr(content_type)}",
             code="unsupported_media_type",
         )
 
-    if find_spec("python_multipart") is None:
-        raise MissingPackageError("python-multipart", "pip install 'aiomlc[audio]'")
-
     body = await read_body(scope, receive, options, max_size=options.max_audio_size)
-    return await _parse(headers, body, file)
+    return await run_in_worker(lambda _: _parse(content_type, body, file))
 
 
-async def _parse(headers: Headers, body: bytes, file: str) -> Form:
-    from starlette.formparsers import MultiPartException, MultiPartParser  # Needs the package.
-
-    parser = MultiPartParser(
-        headers,
-        _chunks(body),
-        max_files=1,
-        max_fields=_MAX_FIELDS,
-        max_part_size=_MAX_FIELD_SIZE,
-    )
+def _parse(content_type: str, body: bytes, file: str) -> Form:
     try:
-        form = await parser.parse()
-    except (MultiPartException, UnicodeDecodeError, KeyError) as error:
-        reason = getattr(error, "message", None) or error
-        raise HTTPError(400, f"the body is not a form: {reason}", code="invalid_form") from None
-
-    try:
-        return await _read(form, file)
-    finally:
-        await form.close()
+        return _to_form(parse_multipart(content_type, body), file)
+    except FormError as error:
+        raise HTTPError(400, f"the body is not a form: {error}", code="invalid_form") from None
 
 
-async def _read(form: FormData, file: str) -> Form:
+def _to_form(parts: list[Part], file: str) -> Form:
     fields: dict[str, str | list[str]] = {}
     content: bytes | None = None
-    for name, value in form.multi_items():
-        if isinstance(value, UploadFile):
-            if name != file:
-                raise HTTPError(400, f"{name}: must not be a file", param=name)
+    for part in parts:
+        name = part.name.removesuffix("[]")
+        if part.is_file != (part.name == file):
+            wrong = "must not be a file" if part.is_file else "must be a file, with a filename"
+            raise _invalid(name, wrong)
 
-            content = await value.read()
-        elif name.endswith("[]"):
-            items = fields.setdefault(name.removesuffix("[]"), [])
-            if isinstance(items, list):
-                items.append(value)
+        known = fields.get(name)
+        if part.name != name and isinstance(known, list):
+            known.append(part.text())
+        elif name in fields or (part.is_file and content is not None):
+            raise _invalid(name, "must be given once; only names that end with [] repeat")
+        elif part.is_file:
+            content = part.content
         else:
-            fields[name] = value
+            fields[name] = part.text() if part.name == name else [part.text()]
     return Form(fields, content)
 
 
-async def _chunks(body: bytes) -> AsyncGenerator[bytes, None]:
-    for begin in range(0, len(body), _CHUNK_SIZE):
-        yield body[begin : begin + _CHUNK_SIZE]
-        await checkpoint()
-    yield b""
+def _invalid(name: str, problem: str) -> HTTPError:
+    shown = short_name(name)
+    return HTTPError(400, f"{shown}: {problem}", param=shown)

@@ -122,6 +122,12 @@ async def test_openais_client_gets_errors_that_name_the_field() -> None:
         ({"timestamp_granularities": "word"}, "timestamp_granularities", "segment"),
         ({"timestamp_granularities[]": ["word"]}, "timestamp_granularities", "segment"),
         ({"chunking_strategy": "auto"}, "chunking_strategy", "unknown"),
+        ({"language": ["en", "de"]}, "language", "must be given once"),
+        ({"temperature": "0", "temperature[]": "1"}, "temperature", "must be given once"),
+        ({"model[]": "m"}, "model", "must be a string"),
+        ({"response_format[]": "text"}, "response_format", "json, verbose_json"),
+        ({"task": "translate"}, "task", "/v1/audio/translations"),
+        ({"timestamps": "true"}, "timestamps", "response_format=verbose_json"),
     ],
 )
 async def test_invalid_fields_are_named(data: dict[str, Any], param: str, message: str) -> None:
@@ -159,6 +165,23 @@ async def test_a_request_needs_a_form_with_a_file_of_limited_size() -> None:
     assert (missing.status_code, plain.status_code) == (415, 415)
     assert (large.status_code, broken.status_code) == (413, 400)
     assert broken.json()["error"]["code"] == "invalid_form"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([("file", FILE), ("file", FILE)], "file: must be given once"),
+        ([("file", FILE), ("prompt", FILE)], "prompt: must not be a file"),
+        ([("file", (None, "text"))], "file: must be a file, with a filename"),
+        ([("prompt", (None, "text"))], "file: is required"),
+    ],
+)
+async def test_exactly_one_file_is_sent(files: list[Any], message: str) -> None:
+    async with open_engine() as engine, http_client(create_app({"m": engine})) as client:
+        response = await client.post("/v1/audio/transcriptions", files=files)
+
+    assert response.status_code == 400
+    assert message in response.json()["error"]["message"]
 
 
 async def test_a_failure_after_the_first_segment_is_an_event() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,11 @@ import soundfile
 from numpy.typing import NDArray
 
 from aiomlc.errors import BadRequestError
-from aiomlc.runtime.audio.decode import SAMPLE_RATE, decode_audio
+from aiomlc.runtime.audio.decode import FORMATS, SAMPLE_RATE, decode_audio
 from aiomlc.runtime.audio.limits import AudioLimits
 from aiomlc.runtime.audio.sources import load_audio
 from tests.audio_files import wav_bytes
+from tests.mutations import mutated
 
 LIMITS = AudioLimits(max_seconds=3, max_bytes=1_000_000)
 
@@ -85,6 +87,62 @@ def test_bad_files_are_described(data: bytes, message: str) -> None:
 
     assert info.value.param == "file"
     assert str(info.value).startswith("file: ")
+
+
+@pytest.mark.parametrize("name", ["AU", "CAF", "W64", "RF64", "VOC", "SDS", "MAT5", "NIST"])
+def test_other_formats_never_reach_libsndfile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, tone(SAMPLE_RATE), SAMPLE_RATE, format=name)
+    monkeypatch.delattr(soundfile, "SoundFile")
+
+    with pytest.raises(BadRequestError, match="cannot be decoded: its format is unknown"):
+        decode_audio(buffer.getvalue(), LIMITS, "file")
+
+
+@pytest.mark.parametrize("rate", [SAMPLE_RATE, 44_100])
+@pytest.mark.parametrize(
+    "values", [(np.nan, 0.0), (np.inf, 0.0), (np.inf, -np.inf), (3e38, 3e38), (-3e38, -3e38)]
+)
+def test_samples_that_are_not_finite_are_refused(values: tuple[float, float], rate: int) -> None:
+    samples = np.zeros((rate, 2), np.float32)
+    samples[100:200] = values
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, rate, format="WAV", subtype="FLOAT")
+
+    with pytest.raises(BadRequestError, match="no finite numbers"):
+        decode_audio(buffer.getvalue(), LIMITS, "file")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_mutated_files_are_decoded_or_end_in_typed_errors(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    random_ = random.Random(name)
+    stereo = np.stack([tone(22_050, 0.2)] * 2, axis=1)
+    subtypes = sorted(soundfile.available_subtypes(name))
+    outcomes: list[str] = []
+    for _ in range(100):
+        buffer = io.BytesIO()
+        try:
+            soundfile.write(buffer, stereo, 22_050, format=name, subtype=random_.choice(subtypes))
+        except soundfile.LibsndfileError:
+            continue  # It has one channel only, or no encoder.
+
+        try:
+            samples = decode_audio(mutated(buffer.getvalue(), random_), LIMITS, "file")
+            assert 0 < len(samples) <= LIMITS.max_seconds * SAMPLE_RATE
+            assert np.isfinite(samples).all()
+            outcomes.append("decoded")
+        except BadRequestError as error:
+            outcomes.append(str(error))
+    errors = [each for each in outcomes if each != "decoded"]
+    assert len(errors) > 5
+    assert all(error.startswith("file: the audio ") for error in errors)
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert "Exception ignored" not in printed.err
+    if name != "MP3":  # libmpg123 writes notes on damaged frames.
+        assert printed.err == ""
 
 
 def test_a_truncated_file_has_the_samples_that_are_there() -> None:

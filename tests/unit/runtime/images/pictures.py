@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import random
 import struct
 import zlib
-from collections.abc import Callable
 from functools import cache
 
 from PIL import Image
@@ -139,52 +137,3 @@ def scan_bomb(size: int = 2048, scans: int = 20_000) -> bytes:
     data = encoded(Image.new("L", (size, size), 77), "JPEG", progressive=True)
     start = data.rindex(b"\xff\xda")
     return data[:-2] + data[start:-2] * scans + data[-2:]
-
-
-def mutated(data: bytes, random_: random.Random) -> bytes:
-    """Return a file with one to three changes."""
-    changed = bytearray(data)
-    for _ in range(random_.randint(1, 3)):
-        random_.choice(_CHANGES)(changed, random_)
-    return bytes(changed)
-
-
-def _truncate(data: bytearray, random_: random.Random) -> None:
-    del data[random_.randrange(len(data) + 1) :]
-
-
-def _flip_bits(data: bytearray, random_: random.Random) -> None:
-    for _ in range(random_.randint(1, 16)):
-        if data:
-            data[random_.randrange(len(data))] ^= 1 << random_.randrange(8)
-
-
-def _change_header(data: bytearray, random_: random.Random) -> None:
-    for _ in range(random_.randint(1, 6)):
-        if data:
-            data[random_.randrange(min(len(data), 64))] = random_.choice((0, 1, 127, 128, 255))
-
-
-def _remove_bytes(data: bytearray, random_: random.Random) -> None:
-    start = random_.randrange(len(data) + 1)
-    del data[start : start + random_.randint(1, 64)]
-
-
-def _repeat_bytes(data: bytearray, random_: random.Random) -> None:
-    start = random_.randrange(len(data) + 1)
-    data[start:start] = data[start : start + random_.randint(1, 64)] * random_.randint(1, 50)
-
-
-def _overwrite(data: bytearray, random_: random.Random) -> None:
-    start = random_.randrange(len(data) + 1)
-    data[start : start + 16] = random_.randbytes(16)
-
-
-_CHANGES: tuple[Callable[[bytearray, random.Random], None], ...] = (
-    _truncate,
-    _flip_bits,
-    _change_header,
-    _remove_bytes,
-    _repeat_bytes,
-    _overwrite,
-)

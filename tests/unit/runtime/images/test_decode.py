@@ -22,6 +22,7 @@ from aiomlc.runtime.images import decode
 from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.images.limits import ImageLimits
 from aiomlc.runtime.images.sources import decode_image
+from tests.mutations import mutated
 from tests.unit.runtime.images import pictures
 
 LIMITS = ImageLimits()
@@ -157,7 +158,7 @@ async def test_five_hundred_mutated_images_decode_or_end_in_typed_errors() -> No
     outcomes = {True: 0, False: 0}
     with memory_limit(100 << 20):
         for _ in range(500):
-            data = pictures.mutated(random_.choice(files), random_)
+            data = mutated(random_.choice(files), random_)
             outcomes[await ends_well(data)] += 1
 
     assert outcomes[True] > 50
