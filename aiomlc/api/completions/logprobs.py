@@ -23,16 +23,12 @@ class Echo(NamedTuple):
 
 @final
 class CompletionLogprobsWriter:
-    """An incremental writer of the `logprobs` of one choice.
+    """An incremental writer of the `logprobs` of one choice."""
 
-    Args:
-        offset: The text offset of the first token, in characters.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, offset: int = 0, num_top: int = 20) -> None:
+    def __init__(self, tokenizer: Tokenizer, num_top: int = 20) -> None:
         self._tokenizer = tokenizer
         self._num_top = num_top
-        self._offset = offset
+        self._offset = 0  #: Characters before the next token.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._echoed = ""  # While a prompt is written: its text, with that of special tokens.
 

@@ -25,17 +25,9 @@ _DELAY_SECONDS = 0.4
 _TICK_SECONDS = 0.1
 
 
-async def with_progress(
-    output: TextIO, function: Callable[..., Awaitable[T]], *, delay: float = _DELAY_SECONDS
-) -> T:
-    """Return what `function(on_progress=...)` returns; show its progress meanwhile.
-
-    Args:
-        output: The stream to show it on.
-        function: The function.
-        delay: The time in seconds until something appears.
-    """
-    line = ProgressLine(output, delay=delay)
+async def with_progress(output: TextIO, function: Callable[..., Awaitable[T]]) -> T:
+    """Return what `function(on_progress=...)` returns; show its progress on `output` meanwhile."""
+    line = ProgressLine(output)
     results: list[T] = []
     try:
         async with create_task_group() as tasks:

@@ -136,11 +136,6 @@ class ShardProcesses:
         )
         self._close_memory()
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """The ids of the processes, in the order of the ranks from 1 on."""
-        return tuple(process.pid for process in self._processes)
-
     def __enter__(self) -> Self:
         """Return the processes, which are closed if the body fails."""
         return self

@@ -57,10 +57,7 @@ def register_conversation_template(conversation: Conversation, *, override: bool
 
 
 def get_conversation_template(
-    name: str,
-    *,
-    path: str | PathLike[str] | None = None,
-    field: str = "conv_template",
+    name: str, *, path: str | PathLike[str] | None = None
 ) -> Conversation:
     """Return the template of that name.
 
@@ -77,10 +74,10 @@ def get_conversation_template(
     ]
     hint = f"similar: {', '.join(similar)}" if similar else f"known: {', '.join(names)}"
     raise ModelLoadError(
-        f"{'' if path is None else f'{path}: '}{field}: unknown conversation template "
+        f"{'' if path is None else f'{path}: '}conv_template: unknown conversation template "
         f"{name!r} ({hint})",
         path=path,
-        field=field,
+        field="conv_template",
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ("INDEX_NAMES", "read_mlc", "verify_checksums")
+__all__ = ("INDEX_NAMES", "read_mlc")
 
-import hashlib
 import math
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aiomlc.errors import ModelNotFoundError
 from aiomlc.validation.error_messages import plain_message
-from aiomlc.validation.model_files import file_size, open_file
+from aiomlc.validation.model_files import file_size
 from aiomlc.weights.formats.source import (
     DTYPE_BYTES,
     MAX_DIMENSIONS,
@@ -59,7 +58,6 @@ class ShardRecord(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
     data_path: str = Field(alias="dataPath")
     nbytes: Size
-    md5sum: str | None = None
     records: tuple[TensorRecord, ...]
 
 
@@ -89,24 +87,6 @@ def read_mlc(directory: Path) -> Source:
 
     files = tuple(directory / shard.data_path for shard in cache.records)
     return Source(directory, index, tensors, files, is_mlc=True)
-
-
-def verify_checksums(directory: Path) -> None:
-    """Compare every shard with its MD5 checksum. Reads all weights.
-
-    Raises:
-        ModelLoadError: If the index is missing or invalid, or a checksum differs.
-    """
-    index, cache = _read_index(directory)
-    for shard in cache.records:
-        path = _check_shard(index, shard)
-        with open_file(path) as file:
-            digest = hashlib.file_digest(
-                file, lambda: hashlib.md5(usedforsecurity=False)
-            ).hexdigest()
-
-        if shard.md5sum is not None and digest != shard.md5sum:
-            raise load_error(f"expected md5 {shard.md5sum}, got {digest}", path=path)
 
 
 def _read_index(directory: Path) -> tuple[Path, TensorCache]:

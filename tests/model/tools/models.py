@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("FP8_BLOCK", "checksums", "read_tensors", "write_fp8_blocks", "write_tiny")
+__all__ = ("FP8_BLOCK", "check_md5", "checksums", "read_tensors", "write_fp8_blocks", "write_tiny")
 
 import hashlib
 import json
@@ -93,6 +93,14 @@ def checksums(directory: Path) -> dict[str, str]:
         path.name: hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
         for path in directory.iterdir()
     }
+
+
+def check_md5(directory: Path) -> None:
+    """Require that the index of an MLC directory has the MD5 checksums of its shards."""
+    index = json.loads((directory / "tensor-cache.json").read_text())
+    expected = {shard["dataPath"]: shard["md5sum"] for shard in index["records"]}
+    actual = checksums(directory)
+    assert expected == {name: actual[name] for name in expected}
 
 
 def read_tensors(directory: Path) -> dict[str, NDArray[Any]]:

@@ -22,13 +22,12 @@ from aiomlc.tools.convert import convert_weights
 from aiomlc.tools.gen_config import gen_config
 from aiomlc.tools.mlc_format import MLC_FORMATS
 from aiomlc.tools.shards import Record, lay_out
-from aiomlc.weights.formats.mlc import verify_checksums
 from tests.model.quantized_files import QUANTIZERS
 from tests.model.quantized_models import write_quantized
 from tests.model.tiny_models import tiny_weights
 from tests.model.tools.fp8_reference import to_fp8, weight_scale
 from tests.model.tools.group_reference import FORMATS, quantize_groups
-from tests.model.tools.models import checksums, read_tensors, write_tiny
+from tests.model.tools.models import check_md5, checksums, read_tensors, write_tiny
 from tests.model.weight_files import from_bf16, to_bf16, write_safetensors, write_shards
 
 pytestmark = pytest.mark.anyio
@@ -102,7 +101,7 @@ async def test_the_tensors_equal_a_reference(
     inputs = [from_bf16(t)[0] for n, t in tensors.items() if n.endswith("q_calibration_scale")]
     assert inputs == [1.0] * (12 if mlc_format.has_input_scale else 0)  # Four of each layer.
     assert done.num_parameters == sum(weight.size for weight in weights.values())
-    verify_checksums(tmp_path / "out")
+    check_md5(tmp_path / "out")
 
 
 async def test_shards_of_a_checkpoint_are_read_in_the_order_of_the_index(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.tools import shard_writer
 from aiomlc.tools.convert import convert_weights
 from aiomlc.tools.gen_config import gen_config
-from aiomlc.weights.formats.mlc import verify_checksums
 from aiomlc.weights.formats.safetensors import read_safetensors_file
 from tests.model.families.test_quantized_models import logits, open_model
 from tests.model.quantized_files import QUANTIZERS
 from tests.model.quantized_models import write_quantized
 from tests.model.tools.models import (
     FP8_BLOCK,
+    check_md5,
     checksums,
     read_tensors,
     write_fp8_blocks,
@@ -79,7 +79,7 @@ async def test_all_files_are_those_of_mlc_llm(
 
     assert checksums(tmp_path / "out") == _REFERENCE[name]
 
-    verify_checksums(tmp_path / "out")
+    check_md5(tmp_path / "out")
     monkeypatch.setattr(shard_writer, "_BLOCK_ELEMENTS", 640)
     await convert_weights(model, tmp_path / "b", quantization=quantization, num_threads=3)
     assert checksums(tmp_path / "b") == _REFERENCE[name]

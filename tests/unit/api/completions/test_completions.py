@@ -163,12 +163,12 @@ async def test_streamed_log_probabilities_add_up_to_those_of_the_completion() ->
 def test_text_offsets_count_complete_characters() -> None:
     tokenizer = fake_model(FakeCore()).tokenizer
     ids = tokenizer.encode("aé€b")
-    writer = CompletionLogprobsWriter(tokenizer, 10)
+    writer = CompletionLogprobsWriter(tokenizer)
 
     first = writer.write([TokenLogprob(token_id, -1.0, ()) for token_id in ids[:2]])
     later = writer.write([TokenLogprob(token_id, -1.0, ()) for token_id in ids[2:]])
 
-    assert first["text_offset"] + later["text_offset"] == [10, 11, 11, 12, 12, 12, 13]
+    assert first["text_offset"] + later["text_offset"] == [0, 1, 1, 2, 2, 2, 3]
 
 
 async def test_best_of_returns_n_choices_and_the_usage_counts_all() -> None:

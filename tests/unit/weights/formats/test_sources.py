@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.weights.formats.directory import read_source
-from aiomlc.weights.formats.mlc import read_mlc, verify_checksums
+from aiomlc.weights.formats.mlc import read_mlc
 from aiomlc.weights.formats.safetensors import read_safetensors, read_safetensors_file
 from tests.model.weight_files import (
-    Array,
     mlc_record,
     write_mlc,
     write_raw_safetensors,
@@ -315,17 +314,6 @@ def test_an_mlc_shard_outside_of_its_directory_is_rejected(tmp_path: Path, name:
 
     with pytest.raises(ModelLoadError, match="must be a plain file name"):
         read_mlc(tmp_path)
-
-
-def test_checksums_are_compared_only_on_demand(tmp_path: Path) -> None:
-    shard = write_small_mlc(tmp_path) / "params_shard_0.bin"
-    verify_checksums(tmp_path)
-    data: Array = np.fromfile(shard, np.uint8)
-    (data ^ 1).tofile(shard)
-
-    assert read_mlc(tmp_path).tensors.keys() == {"a", "b"}
-    with pytest.raises(ModelLoadError, match=r"expected md5 .*, got"):
-        verify_checksums(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tensor-cache.json"])
