@@ -18,12 +18,12 @@ from typing import Any, final
 import jinja2.filters
 from jinja2 import Undefined, nodes
 from jinja2.compiler import CodeGenerator, Frame
-from jinja2.exceptions import SecurityError, TemplateSyntaxError
+from jinja2.exceptions import SecurityError
 from jinja2.runtime import BlockReference, Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, pass_context
-from jinja2.visitor import NodeTransformer
 
+from aiomlc.runtime.templates.instrumentation import Instrumentation
 from aiomlc.runtime.templates.render_budget import (
     Buffer,
     RenderBudget,
@@ -40,7 +40,6 @@ from aiomlc.runtime.templates.sandbox_checks import (
 
 # ruff: noqa: ANN401 - the values of a template have any type.
 
-_COMPARISONS_PER_STEP = 16
 _WIDE_SPECIFICATION = re.compile(r"\d{5,}")
 _SCOPES = ("_loop_vars", "_block_vars")  # Arguments that Jinja adds to calls.
 _UNSUPPORTED_GLOBALS = ("cycler", "joiner", "lipsum")
@@ -163,83 +162,9 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         filename: str | None,
         defer_init: bool = False,
     ) -> str:
-        source = _Instrumentation(self).visit(source)
+        source = Instrumentation().visit(source)
         source.set_environment(self)
         return super()._generate(source, name, filename, defer_init)
-
-
-@final
-class _Instrumentation(NodeTransformer):
-    """Makes a template charge its loops, containers, slices, comparisons and concatenations."""
-
-    def __init__(self, environment: BudgetedEnvironment) -> None:
-        self._environment = environment
-        self._num_comparisons = 0
-
-    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - Jinja's.
-        self.generic_visit(node)
-        node.iter = _apply(node.iter, "_charged")
-        return node
-
-    def visit_Add(self, node: nodes.Add) -> nodes.Expr:  # noqa: N802
-        terms = []
-        first: nodes.Expr = node
-        while isinstance(first, nodes.Add):
-            terms.append(self.visit(first.right))
-            first = first.left
-
-        return nodes.Filter(
-            self.visit(first), "_add", terms[::-1], [], None, None, lineno=node.lineno
-        )
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
-        self.generic_visit(node)
-        return _apply(nodes.List(node.nodes, lineno=node.lineno), "_concat")
-
-    def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802
-        return self._charge_container(node)
-
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802
-        return self._charge_container(node)
-
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802
-        if node.ctx == "load":
-            return self._charge_container(node)
-
-        self.generic_visit(node)
-        return node
-
-    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802
-        self.generic_visit(node)
-        return _apply(node, "_checked") if isinstance(node.arg, nodes.Slice) else node
-
-    def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:  # noqa: N802
-        return self._charge_comparison(node)
-
-    def visit_Test(self, node: nodes.Test) -> nodes.Expr:  # noqa: N802
-        return self._charge_comparison(node)
-
-    def visit_ScopedEvalContextModifier(self, node: nodes.Node) -> nodes.Node:  # noqa: N802
-        raise TemplateSyntaxError("autoescape is not available in chat templates", node.lineno)
-
-    def _charge_container(self, node: nodes.Expr) -> nodes.Expr:
-        if all(isinstance(item, nodes.Const) for item in node.iter_child_nodes()):
-            return node  # No larger than the template itself.
-
-        self.generic_visit(node)
-        return _apply(node, "_container")
-
-    def _charge_comparison(self, node: nodes.Expr) -> nodes.Expr:
-        self.generic_visit(node)
-        self._num_comparisons += 1
-        if self._num_comparisons % _COMPARISONS_PER_STEP:
-            return node
-
-        return _apply(node, "_step")
-
-
-def _apply(node: nodes.Node, filter_name: str) -> nodes.Filter:
-    return nodes.Filter(node, filter_name, [], [], None, None, lineno=node.lineno)
 
 
 @final
