@@ -7,28 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-from aiomlc.runtime.native.library import load_native
+from tests.model.kernels.kernel_calls import Array, call, empty, random
 
-load_native()
-
-Array = NDArray[Any]
 EPS = 1e-5
-
-
-def call(name: str, *arguments: object) -> None:
-    function = tvm_ffi.get_global_func(f"aiomlc.cpu.{name}")
-    assert function is not None
-    function(*(tvm_ffi.from_dlpack(a) if isinstance(a, np.ndarray) else a for a in arguments))
-
-
-def random(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def empty(*shape: int, dtype: DTypeLike = np.float32) -> Array:
-    return np.full(shape, np.nan, dtype)
 
 
 def rms_norm(x: Array, weight: Array) -> Array:

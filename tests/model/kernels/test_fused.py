@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-import tvm_ffi
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from aiomlc.models.parameters.matrix_format import MatrixFormat
-from aiomlc.runtime.native.library import load_native
-from tests.model.kernels.test_linear import empty, layout, pack_f32, pack_q4, random
+from tests.model.kernels.kernel_calls import Array, call, empty, random
+from tests.model.kernels.test_linear import layout, pack_f32, pack_q4
 
-load_native()
-
-Array = NDArray[Any]
 EPS = 1e-5
 HIDDEN, OUTPUTS, INNER = 75, 37, 48
 LAYOUT, GATE_UP, DOWN = layout(("q4", OUTPUTS)), layout(("q4", 2 * INNER)), layout(("q4", HIDDEN))
 FEED_FORWARD = "add_norm_feed_forward_silu"
 ROWS = pytest.mark.parametrize("rows", [1, 2, 5, 17])
-
-
-def call(name: str, *arguments: object) -> None:
-    function = tvm_ffi.get_global_func(f"aiomlc.cpu.{name}")
-    assert function is not None
-    function(*(tvm_ffi.from_dlpack(a) if isinstance(a, np.ndarray) else a for a in arguments))
 
 
 def inputs(rows: int) -> tuple[Array, Array, Array]:

@@ -8,38 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-from numpy.typing import DTypeLike, NDArray
 
 from aiomlc.models.parameters.matrix_format import MatrixFormat
-from aiomlc.runtime.native.library import load_native
+from tests.model.kernels.kernel_calls import Array, call, empty, random
 
-load_native()
-
-Array = NDArray[Any]
 Packer = Callable[[Array], tuple[Array, Array]]
 
 TILE = 16
 GROUP = 32
 
 
-def call(name: str, *arguments: object) -> None:
-    function = tvm_ffi.get_global_func(f"aiomlc.cpu.{name}")
-    assert function is not None
-    function(*(tvm_ffi.from_dlpack(a) if isinstance(a, np.ndarray) else a for a in arguments))
-
-
 def layout(*segments: tuple[str, int]) -> Any:  # noqa: ANN401 - tvm_ffi is untyped.
     """Return the argument that describes a matrix: the format and the rows of each segment."""
     pairs = [(MatrixFormat.parse(name).code, rows) for name, rows in segments]
     return tvm_ffi.Shape(sum(pairs, ()))
-
-
-def random(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def empty(*shape: int, dtype: DTypeLike = np.float32) -> Array:
-    return np.full(shape, np.nan, dtype)
 
 
 def padded(matrix: Array, rows: int, cols: int) -> Array:
