@@ -11,9 +11,10 @@ import pytest
 
 from aiomlc.compiler.job import CompileJob
 from aiomlc.errors import ModelLoadError
-from aiomlc.models import DecoderConfig, read_description
+from aiomlc.models import DecoderConfig
 from tests.model.tiny_models import TINY_CONFIGS
 from tests.unit.models.plans import rope_of
+from tests.unit.models.read_decoder import read_decoder
 
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 PAIR_FACTORS = {
@@ -189,10 +190,7 @@ LONG_SETTINGS = LONGROPE["rope_parameters"]
 
 def _read(directory: Path, base: str, changes: dict[str, Any]) -> DecoderConfig:
     values = {k: v for k, v in TINY_CONFIGS[base].items() if not k.startswith("rope_")}
-    (directory / "config.json").write_text(json.dumps(values | SIZES | changes))
-    config = read_description(directory).config
-    assert isinstance(config, DecoderConfig)
-    return config
+    return read_decoder(directory, values | SIZES | changes)
 
 
 @pytest.mark.parametrize("case", ROPE_CASES, ids=lambda case: case.name)

@@ -20,6 +20,7 @@ from aiomlc.models import (
 )
 from tests.model.tiny_models import TINY_CONFIGS, tiny_weights
 from tests.unit.models.plans import rope_of
+from tests.unit.models.read_decoder import read_decoder
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -100,11 +101,9 @@ FREQUENCIES: dict[str, tuple[dict[str, Any], list[float]]] = {
 def _read(
     directory: Path, changes: dict[str, Any], *, base: str = "llama", without: tuple[str, ...] = ()
 ) -> DecoderConfig:
-    values = {k: v for k, v in TINY_CONFIGS[base].items() if k not in without} | changes
-    (directory / "config.json").write_text(json.dumps(values))
-    config = read_description(directory).config
-    assert isinstance(config, DecoderConfig)
-    return config
+    return read_decoder(
+        directory, {k: v for k, v in TINY_CONFIGS[base].items() if k not in without} | changes
+    )
 
 
 def test_reading_configs_does_not_import_tvm() -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from aiomlc.models import DecoderConfig, read_description
+from aiomlc.models import DecoderConfig
 from aiomlc.models.registry import MODEL_TYPES
 from tests.model.tiny_models import TINY_CONFIGS
 from tests.model.transformers_defaults import DEFAULTS, Defaults
 from tests.unit.models.plans import ropes_of
+from tests.unit.models.read_decoder import read_decoder
 
 ENCODERS = {
     *("bert", "bert-bge", "distilbert", "eurobert", "gte", "modernbert", "new", "nomic_bert"),
@@ -57,10 +57,7 @@ MULTIMODAL = {
 def _read_with_defaults(directory: Path, model_type: str, **changes: object) -> DecoderConfig:
     base = TINY_CONFIGS[model_type.replace("_unified", "")] | {"model_type": model_type}
     values = {name: value for name, value in base.items() if name not in OMITTED}
-    (directory / "config.json").write_text(json.dumps(values | changes))
-    config = read_description(directory).config
-    assert isinstance(config, DecoderConfig)
-    return config
+    return read_decoder(directory, values | changes)
 
 
 def test_the_table_of_defaults_has_every_decoder() -> None:

@@ -19,13 +19,11 @@ from aiomlc.models import (
 )
 from tests.model.tiny_models import TINY_CONFIGS
 from tests.unit.models.plans import experts_of, rope_of
+from tests.unit.models.read_decoder import read_decoder
 
 
 def _read(directory: Path, base: str, **changes: Any) -> DecoderConfig:  # noqa: ANN401
-    (directory / "config.json").write_text(json.dumps(TINY_CONFIGS[base] | changes))
-    config = read_description(directory).config
-    assert isinstance(config, DecoderConfig)
-    return config
+    return read_decoder(directory, TINY_CONFIGS[base] | changes)
 
 
 def test_an_experts_config_lists_its_dense_layers(tmp_path: Path) -> None:

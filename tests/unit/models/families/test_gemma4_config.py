@@ -10,16 +10,13 @@ import pytest
 
 from aiomlc.compiler.job import CompileJob
 from aiomlc.errors import ModelLoadError
-from aiomlc.models import AttentionConfig, DecoderConfig, MlpConfig, read_description
+from aiomlc.models import AttentionConfig, DecoderConfig, MlpConfig
 from tests.model.tiny_models import TINY_CONFIGS
+from tests.unit.models.read_decoder import read_decoder
 
 
 def _read(directory: Path, base: str = "gemma4_text", **changes: Any) -> DecoderConfig:  # noqa: ANN401
-    values = {**TINY_CONFIGS[base], **changes}
-    (directory / "config.json").write_text(json.dumps(values))
-    config = read_description(directory).config
-    assert isinstance(config, DecoderConfig)
-    return config
+    return read_decoder(directory, {**TINY_CONFIGS[base], **changes})
 
 
 def _attention(config: DecoderConfig) -> list[AttentionConfig]:

@@ -16,16 +16,15 @@ from aiomlc.models import DecoderConfig, RopeConfig, decoder_parameters, read_de
 from aiomlc.models.graph.rope_table import rope_table
 from tests.model.tiny_models import TINY_CONFIGS
 from tests.unit.models.plans import mlp_of, ropes_of
+from tests.unit.models.read_decoder import read_decoder
 
 
 def _read(
     directory: Path, changes: dict[str, Any], *, base: str = "gemma", without: tuple[str, ...] = ()
 ) -> DecoderConfig:
-    values = {k: v for k, v in TINY_CONFIGS[base].items() if k not in without} | changes
-    (directory / "config.json").write_text(json.dumps(values))
-    config = read_description(directory).config
-    assert isinstance(config, DecoderConfig)
-    return config
+    return read_decoder(
+        directory, {k: v for k, v in TINY_CONFIGS[base].items() if k not in without} | changes
+    )
 
 
 def test_gemma_scales_its_embedding_and_adds_one_to_every_norm(tmp_path: Path) -> None:

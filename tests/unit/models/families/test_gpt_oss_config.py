@@ -14,13 +14,11 @@ from aiomlc.models import DecoderConfig, ExpertsConfig, decoder_parameters, read
 from aiomlc.models.parameters.parameter import RowOrder
 from tests.model.tiny_models import TINY_CONFIGS, tiny_weights
 from tests.unit.models.plans import experts_of, rope_of
+from tests.unit.models.read_decoder import read_decoder
 
 
 def _read(directory: Path, **changes: Any) -> DecoderConfig:  # noqa: ANN401
-    (directory / "config.json").write_text(json.dumps(TINY_CONFIGS["gpt_oss"] | changes))
-    config = read_description(directory).config
-    assert isinstance(config, DecoderConfig)
-    return config
+    return read_decoder(directory, TINY_CONFIGS["gpt_oss"] | changes)
 
 
 def test_every_layer_has_sinks_biases_and_experts(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from aiomlc.errors import ModelLoadError
 from aiomlc.models import DecoderConfig, decoder_parameters, read_description
 from tests.model.tiny_models import TINY_CONFIGS
 from tests.unit.models.plans import mlp_of, rope_of
+from tests.unit.models.read_decoder import read_decoder
 
 # MLC's names of the parameters of the first layer and outside of the layers.
 MLC_NAMES: dict[str, set[str]] = {
@@ -86,10 +87,7 @@ MLC_NAMES: dict[str, set[str]] = {
 
 
 def _read(directory: Path, base: str, changes: dict[str, Any]) -> DecoderConfig:
-    (directory / "config.json").write_text(json.dumps(TINY_CONFIGS[base] | changes))
-    config = read_description(directory).config
-    assert isinstance(config, DecoderConfig)
-    return config
+    return read_decoder(directory, TINY_CONFIGS[base] | changes)
 
 
 @pytest.mark.parametrize("base", MLC_NAMES)

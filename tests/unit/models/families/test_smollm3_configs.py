@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.models import DecoderConfig, RopeConfig, read_description
+from aiomlc.models import DecoderConfig, RopeConfig
 from tests.model.tiny_models import TINY_CONFIGS
 from tests.unit.models.plans import ropes_of
+from tests.unit.models.read_decoder import read_decoder
 
 
 def _read(directory: Path, changes: dict[str, Any]) -> DecoderConfig:
-    (directory / "config.json").write_text(json.dumps(TINY_CONFIGS["smollm3"] | changes))
-    config = read_description(directory).config
-    assert isinstance(config, DecoderConfig)
-    return config
+    return read_decoder(directory, TINY_CONFIGS["smollm3"] | changes)
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,13 @@ import pytest
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import DecoderConfig, read_description
 from tests.model.tiny_pieces import MODELS
+from tests.unit.models.read_decoder import read_decoder
 
 
 def _read(directory: Path, name: str, text: dict[str, Any], **changes: Any) -> DecoderConfig:  # noqa: ANN401
     values = MODELS[name].config(name) | changes
     values["text_config"] = values["text_config"] | text
-    (directory / "config.json").write_text(json.dumps(values))
-    config = read_description(directory).config
-    assert isinstance(config, DecoderConfig)
-    return config
+    return read_decoder(directory, values)
 
 
 def test_the_axes_of_qwen2_5_vl_follow_each_other(tmp_path: Path) -> None:
