@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("ConvertibleConfig", "SizeOverrides", "mlc_model_config", "mlc_sizes")
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,35 +23,47 @@ _OMITTED: Final = frozenset(
         "transformers_version",
     }
 )
-# Model types for which MLC LLM has a window in place of a context length.
-_WINDOW_ONLY: Final = ("mistral",)
-_MISTRAL_SINKS: Final = 4  # What MLC LLM writes; it rejects -1 for Mistral also without a window.
-# Model types with windows in `sliding_window`, beside a `sliding_window_size` of -1.
-_INTERLEAVED: Final = ("gemma2", "gemma3", "gemma3_text")
-# Model types with fields that MLC LLM nests in `text_config`.
-_NESTED: Final = ("gemma3", "gemma3_text")
-# Fields that MLC LLM requires and that Hugging Face may omit, by model type.
-_REQUIRED: Final[Mapping[str, Mapping[str, Any]]] = {
-    "gemma": {"attention_bias": False},
-    "gemma2": {"attention_bias": False},
-    "gpt_neox": {"ffn_out_dtype": "float32"},
-    "starcoder2": {"use_cache": True},
-}
-# Those for which MLC LLM keeps transformers' name of the RoPE base.
-_OWN_ROPE_FIELD: Final = (
-    "qwen2",
-    "qwen2_moe",
-    "qwen3",
-    "qwen3_moe",
-    "stablelm",
-    "starcoder2",
-)
 _ARCHITECTURES: Final = MappingProxyType(
     {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}
 )
-# Those for which MLC LLM reads the blocks of FP8 checkpoints.
-_FP8_BLOCKS: Final = ("qwen3", "qwen3_moe")
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Format:
+    """What MLC LLM's configs of a model type have in common, and those of others do not."""
+
+    window_only: bool = False  #: Whether a window is in place of a context length.
+    no_sinks: int = -1  #: The `attention_sink_size` without a window.
+    #: Whether layers differ in `sliding_window`, beside a `sliding_window_size` of -1.
+    is_interleaved: bool = False
+    is_nested: bool = False  #: Whether the fields are in `text_config`.
+    #: Fields that MLC LLM requires and that Hugging Face may omit.
+    required: Mapping[str, Any] = field(default_factory=dict)
+    rope_theta: str = "position_embedding_base"  #: The name of the RoPE base.
+    fp8_blocks: bool = False  #: Whether MLC LLM reads the blocks of FP8 checkpoints.
+
+
+_PLAIN: Final = _Format()
+_OWN_ROPE_NAME: Final = _Format(rope_theta="rope_theta")
+_QWEN3: Final = _Format(rope_theta="rope_theta", fp8_blocks=True)
+_GEMMA3: Final = _Format(is_interleaved=True, is_nested=True)
+_FORMATS: Final[Mapping[str, _Format]] = MappingProxyType(
+    {
+        "gemma": _Format(required={"attention_bias": False}),
+        "gemma2": _Format(is_interleaved=True, required={"attention_bias": False}),
+        "gemma3": _GEMMA3,
+        "gemma3_text": _GEMMA3,
+        "gpt_neox": _Format(required={"ffn_out_dtype": "float32"}),
+        # MLC LLM rejects -1 sinks for Mistral also without a window.
+        "mistral": _Format(window_only=True, no_sinks=4),
+        "qwen2": _OWN_ROPE_NAME,
+        "qwen2_moe": _OWN_ROPE_NAME,
+        "qwen3": _QWEN3,
+        "qwen3_moe": _QWEN3,
+        "stablelm": _OWN_ROPE_NAME,
+        "starcoder2": _Format(rope_theta="rope_theta", required={"use_cache": True}),
+    }
+)
 
 #: The models that MLC's format has.
 ConvertibleConfig = DecoderConfig | EncoderConfig
@@ -81,22 +93,22 @@ def mlc_sizes(config: ConvertibleConfig, overrides: SizeOverrides) -> dict[str, 
         context, windows = config.context_window_size, set(config.windows)
         sinks = max(layer.sinks for layer in config.attention)
     window = _chosen(overrides.sliding_window_size, max(windows) if len(windows) == 1 else -1)
-    if overrides.context_window_size is None and window > 0 and config.model_type in _WINDOW_ONLY:
+    own = _FORMATS.get(config.model_type, _PLAIN)
+    if overrides.context_window_size is None and window > 0 and own.window_only:
         context = -1
     context = _chosen(overrides.context_window_size, context)
     limit = window if context <= 0 else context
-    no_sinks = _MISTRAL_SINKS if config.model_type in _WINDOW_ONLY else -1
     sizes = {
         "context_window_size": context,
         "sliding_window_size": window,
         "prefill_chunk_size": _chosen(overrides.prefill_chunk_size, min(limit, _MAX_PREFILL_CHUNK)),
         "attention_sink_size": _chosen(
-            overrides.attention_sink_size, sinks if window > 0 else no_sinks
+            overrides.attention_sink_size, sinks if window > 0 else own.no_sinks
         ),
         "tensor_parallel_shards": _chosen(overrides.tensor_parallel_shards, 1),
         "pipeline_parallel_stages": _chosen(overrides.pipeline_parallel_stages, 1),
     }
-    is_mixed = len(windows) > 1 and config.model_type not in _INTERLEAVED
+    is_mixed = len(windows) > 1 and not own.is_interleaved
     if is_mixed and overrides.sliding_window_size is None:
         del sizes["sliding_window_size"]
     return sizes
@@ -125,7 +137,7 @@ def mlc_model_config(
     if tower is not None:
         return {**kept, **_llava_fields(kept["text_config"], config, sizes), **outer}
 
-    if config.model_type not in _NESTED:
+    if not _FORMATS.get(config.model_type, _PLAIN).is_nested:
         return {**kept, **_decoder_fields(fields, config), **outer}
 
     inner = kept.pop("text_config", None) or kept
@@ -163,18 +175,18 @@ def _llava_fields(
 
 
 def _decoder_fields(fields: Mapping[str, Any], config: DecoderConfig) -> dict[str, Any]:
+    own = _FORMATS.get(config.model_type, _PLAIN)
     derived: dict[str, Any] = {
-        **{k: v for k, v in _REQUIRED.get(config.model_type, {}).items() if k not in fields},
+        **{name: value for name, value in own.required.items() if name not in fields},
         "vocab_size": config.vocab_size,
         "num_key_value_heads": config.cache_shape.num_kv_heads,
         "head_dim": config.cache_shape.head_dim,
+        own.rope_theta: config.rope_theta,
     }
-    name = "rope_theta" if config.model_type in _OWN_ROPE_FIELD else "position_embedding_base"
-    derived[name] = config.rope_theta
     if fields.get("tie_word_embeddings") is not False and not config.tie_word_embeddings:
         derived["tie_word_embeddings"] = False  # The head is in the weights.
     quantization = fields.get("quantization_config")
-    if config.model_type in _FP8_BLOCKS and isinstance(quantization, Mapping):
+    if own.fp8_blocks and isinstance(quantization, Mapping):
         derived["weight_block_size"] = quantization.get("weight_block_size")
     parameters = fields.get("rope_parameters")
     if isinstance(parameters, Mapping) and parameters.get("rope_type", "default") != "default":
