@@ -51,6 +51,14 @@ ResponseIterator = BlockingStream[ResponseEvent]
 T = TypeVar("T")
 
 
+class _Resource:
+    """A resource of an engine for blocking code."""
+
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
+        self._engine = engine
+        self._portal = portal
+
+
 @explains(create="use `chat.completions.create`")
 @final
 class Chat(NotCallable):
@@ -64,12 +72,8 @@ class Chat(NotCallable):
 
 @hides("open")
 @final
-class Completions:
+class Completions(_Resource):
     """`engine.chat.completions`."""
-
-    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
-        self._engine = engine
-        self._portal = portal
 
     @overload
     def create(
@@ -171,12 +175,8 @@ class Completions:
 
 
 @final
-class TextCompletions:
+class TextCompletions(_Resource):
     """`engine.completions`."""
-
-    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
-        self._engine = engine
-        self._portal = portal
 
     @overload
     def create(
@@ -216,12 +216,8 @@ class TextCompletions:
 
 
 @final
-class Models:
+class Models(_Resource):
     """`engine.models`."""
-
-    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
-        self._engine = engine
-        self._portal = portal
 
     def list(self) -> ModelList:
         """Return the model that the engine serves, with the errors of `AsyncModels.list`."""
@@ -234,12 +230,8 @@ class Models:
 
 @hides("embedder")
 @final
-class Embeddings:
+class Embeddings(_Resource):
     """`engine.embeddings`."""
-
-    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
-        self._engine = engine
-        self._portal = portal
 
     @documents_options(EmbeddingOptions)
     @keyword_only
@@ -258,12 +250,8 @@ class Embeddings:
 
 
 @final
-class Responses:
+class Responses(_Resource):
     """`engine.responses`."""
-
-    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
-        self._engine = engine
-        self._portal = portal
 
     @overload
     def create(
