@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from aiomlc.cli.options.common import Debug, Device, Quantization
+from aiomlc.cli.options.common import Architecture, Debug, Device, Quantization
 from aiomlc.cli.options.overrides import parse_overrides
 from aiomlc.cli.terminal.failures import report_failures
 
@@ -21,7 +21,7 @@ def compile_(  # noqa: PLR0913 - one parameter per option.
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
     quantization: Quantization = None,
-    model_type: Annotated[str, typer.Option(help="The architecture.")] = "auto",
+    model_type: Architecture = "auto",
     device: Device = "auto",
     arch: Annotated[
         str | None,

@@ -9,21 +9,16 @@ from typing import Annotated
 
 import typer
 
-from aiomlc.cli.options.common import Debug, Device
+from aiomlc.cli.options.common import Architecture, Debug, Device, HuggingFaceModel, Output
 from aiomlc.cli.terminal.failures import report_failures
 
 
 def convert(  # noqa: PLR0913 - one parameter per option.
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="A Hugging Face directory, its config.json, or a repository.", metavar="MODEL"
-        ),
-    ],
+    config: HuggingFaceModel,
     *,
     quantization: Annotated[str, typer.Option(help="The format, such as q4f16_1.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write.")],
-    model_type: Annotated[str, typer.Option(help="The architecture.")] = "auto",
+    output: Output,
+    model_type: Architecture = "auto",
     device: Device = "auto",
     source: Annotated[str, typer.Option(help="The weights' directory, if another one.")] = "auto",
     source_format: Annotated[

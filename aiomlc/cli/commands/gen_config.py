@@ -4,29 +4,23 @@ from __future__ import annotations
 
 __all__ = ("gen_config",)
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aiomlc.cli.options.common import Debug
+from aiomlc.cli.options.common import Architecture, Debug, HuggingFaceModel, Output
 from aiomlc.cli.terminal.failures import report_failures
 
 _Size = Annotated[int | None, typer.Option(help="By default that of the model.")]
 
 
 def gen_config(  # noqa: PLR0913 - one parameter per option.
-    config: Annotated[
-        str,
-        typer.Argument(
-            help="A Hugging Face directory, its config.json, or a repository.", metavar="MODEL"
-        ),
-    ],
+    config: HuggingFaceModel,
     *,
     quantization: Annotated[str, typer.Option(help="The format of the weights: q4f16_1, ...")],
     conv_template: Annotated[str, typer.Option(help="A conversation template: chatml, ...")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write.")],
-    model_type: Annotated[str, typer.Option(help="The architecture.")] = "auto",
+    output: Output,
+    model_type: Architecture = "auto",
     context_window_size: _Size = None,
     sliding_window_size: _Size = None,
     prefill_chunk_size: _Size = None,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 __all__ = (
+    "Architecture",
     "Debug",
     "Device",
+    "HuggingFaceModel",
     "KVCacheDtype",
     "Model",
     "NamedModel",
+    "Output",
     "Overrides",
     "Preset",
     "Quantization",
@@ -15,6 +18,7 @@ __all__ = (
     "one_model",
 )
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -63,6 +67,15 @@ Overrides = Annotated[
     str,
     typer.Option(help="Settings: 'num_threads=4;max_num_sequence=8'.", rich_help_panel=_PANEL),
 ]
+# Of the tools.
+HuggingFaceModel = Annotated[
+    str,
+    typer.Argument(
+        help="A Hugging Face directory, its config.json, or a repository.", metavar="MODEL"
+    ),
+]
+Output = Annotated[Path, typer.Option("--output", "-o", help="The directory to write.")]
+Architecture = Annotated[str, typer.Option(help="The architecture.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")]
 
 
