@@ -5,15 +5,13 @@ from __future__ import annotations
 import stat
 import sys
 from pathlib import Path
-from typing import Any
 
-import anyio
 import pytest
 from anyio.abc import Process
 
 from aiomlc.runtime.native.library import load_native
-from aiomlc.workers import process as worker_module
 from tests.model.compiler.jobs import Install
+from tests.started_processes import record_processes
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,12 +42,4 @@ def fake_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
     """Record every process that is started."""
-    started: list[Process] = []
-    original = anyio.open_process
-
-    async def record(*args: Any, **options: Any) -> Process:  # noqa: ANN401
-        started.append(await original(*args, **options))
-        return started[-1]
-
-    monkeypatch.setattr(worker_module, "open_process", record)
-    return started
+    return record_processes(monkeypatch)

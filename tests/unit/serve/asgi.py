@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ("CHAT", "ManualRequest", "events_of", "http_client", "lifespan", "serving", "text_of")
+__all__ = (
+    "CHAT",
+    "ManualRequest",
+    "events_of",
+    "http_client",
+    "lifespan",
+    "no_content",
+    "serving",
+    "text_of",
+)
 
 import json
 from collections.abc import AsyncIterator, Mapping, MutableMapping
@@ -11,7 +20,7 @@ from typing import Any, final
 
 import httpx2
 from anyio import Event, create_task_group
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aiomlc import AsyncMLCEngine
 from aiomlc.serve import Application, ServerOptions, create_app
@@ -65,6 +74,20 @@ async def lifespan(app: ASGIApp) -> AsyncIterator[None]:
         yield
         ends.set()
         await ended.wait()
+
+
+async def no_content(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application whose answers are empty."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        return
+
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
 
 
 def events_of(text: str) -> list[Any]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import anyio
 import pytest
-from starlette.types import Receive, Scope, Send
 
 from aiomlc.serve.servers.hypercorn import run_hypercorn
 from aiomlc.serve.servers.settings import ServerSettings, listen
 from aiomlc.serve.servers.uvicorn import run_uvicorn
+from tests.unit.serve.asgi import no_content
 
 _PATHS = ("/health", "/v1/models", "/metrics?x=1", "/healthy")
 
@@ -30,26 +30,13 @@ def _restored_loggers() -> Iterator[None]:
         logger.propagate = propagate
 
 
-async def _app(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "http":
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-        return
-
-    while True:
-        kind = (await receive())["type"]
-        await send({"type": f"{kind}.complete"})
-        if kind == "lifespan.shutdown":
-            return
-
-
 async def _request(run: Any, settings: ServerSettings) -> None:  # noqa: ANN401
     """Serve, and request each path once."""
     stop = anyio.Event()
     with listen(settings) as bound:
         bound.listen()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run, _app, bound, settings, stop)
+            tasks.start_soon(run, no_content, bound, settings, stop)
             for path in _PATHS:
                 async with await anyio.connect_tcp(*bound.getsockname()) as client:
                     head = f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"

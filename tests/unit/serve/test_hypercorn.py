@@ -11,10 +11,10 @@ from contextlib import ExitStack
 import anyio
 import pytest
 import trio
-from starlette.types import Receive, Scope, Send
 
 from aiomlc.serve.servers.hypercorn import run_hypercorn
 from aiomlc.serve.servers.settings import ServerSettings, listen
+from tests.unit.serve.asgi import no_content
 
 _CLIENTS = 200
 _REQUEST = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
@@ -35,19 +35,6 @@ class _Turns(trio.abc.Instrument):
             self.accepted[self._turn] += 1
 
 
-async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "http":
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-        return
-
-    while True:
-        kind = (await receive())["type"]
-        await send({"type": f"{kind}.complete"})
-        if kind == "lifespan.shutdown":
-            return
-
-
 def test_eight_connections_are_accepted_in_one_turn(capfd: pytest.CaptureFixture[str]) -> None:
     settings = ServerSettings(port=0, access_log=False)
     turns = _Turns()
@@ -55,7 +42,7 @@ def test_eight_connections_are_accepted_in_one_turn(capfd: pytest.CaptureFixture
     async def main() -> None:
         stop = anyio.Event()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_hypercorn, _answer, bound, settings, stop)
+            tasks.start_soon(run_hypercorn, no_content, bound, settings, stop)
             for client in clients:
                 stream = trio.SocketStream(trio.socket.from_stdlib_socket(client))
                 answer = b"".join([part async for part in stream])
@@ -87,7 +74,7 @@ async def test_as_many_connections_wait_to_be_accepted_as_with_uvicorn() -> None
     with listen(settings) as bound:
         bound.listen(1)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_hypercorn, _answer, bound, settings, stop)
+            tasks.start_soon(run_hypercorn, no_content, bound, settings, stop)
             async with await anyio.connect_tcp(*bound.getsockname()) as client:
                 await client.send(_REQUEST)
                 assert (await client.receive()).startswith(b"HTTP/1.1 204")

@@ -7,9 +7,8 @@ import logging
 import signal
 import traceback
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-import anyio
 import pytest
 from anyio import CancelScope, create_task_group
 from anyio.abc import Process
@@ -21,8 +20,8 @@ from aiomlc.sources.failures import download_error
 from aiomlc.sources.job import DownloadProgress, Failure, FailureKind
 from aiomlc.sources.reference import HubReference
 from aiomlc.sources.resolve import LocalModel, fetch, find_local
-from aiomlc.workers import process as worker_module
 from tests.fake_hub import FakeHub
+from tests.started_processes import record_processes
 
 NAME = "ada/pebble"
 FILES = {
@@ -40,15 +39,7 @@ def ignore(progress: DownloadProgress) -> None:
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
     """Record every process that is started."""
-    started: list[Process] = []
-    original = anyio.open_process
-
-    async def record(*args: Any, **options: Any) -> Process:  # noqa: ANN401
-        started.append(await original(*args, **options))
-        return started[-1]
-
-    monkeypatch.setattr(worker_module, "open_process", record)
-    return started
+    return record_processes(monkeypatch)
 
 
 async def test_a_repository_is_downloaded_once(hub: FakeHub, cache: Path) -> None:
