@@ -72,14 +72,24 @@ namespace {
  */
 class TilePlan {
  public:
-  TilePlan(const AttentionShape& shape, const void* queries, void* output, AttentionTasks& tasks)
+  TilePlan(const AttentionShape& shape, int num_threads, std::span<const AttentionRows> sequences,
+           const void* queries, void* output, AttentionTasks& tasks)
       : shape_(shape),
         tasks_(tasks),
         queries_(static_cast<const std::byte*>(queries)),
         output_(static_cast<std::byte*>(output)),
         group_(shape.num_query_heads / shape.num_kv_heads),
         tile_heads_(std::min<int64_t>(group_, kMaxTileQueries)),
-        tile_rows_(kMaxTileQueries / tile_heads_) {}
+        tile_rows_(kMaxTileQueries / tile_heads_) {
+    int64_t chunks = 0;
+    for (const AttentionRows& rows : sequences) chunks += NumChunks(rows) * NumTiles(rows);
+    // Half of the heads in twice as many tiles, and so on, until all threads have enough of them.
+    const int64_t enough = num_threads == 1 ? 1 : kTasksPerThread * num_threads;
+    kv_heads_ = shape.num_kv_heads;
+    while (kv_heads_ > 1 && chunks * CeilDivide(shape.num_kv_heads, kv_heads_) < enough) {
+      kv_heads_ = CeilDivide(kv_heads_, 2);
+    }
+  }
 
   /*!
    * \brief Add the tiles of one sequence, the last rows first.
@@ -87,20 +97,41 @@ class TilePlan {
    * The last rows see the most positions; if their tiles ran last, the other threads would wait.
    */
   void Add(const AttentionRows& rows) {
-    const int64_t num_tiles = (rows.num_rows + tile_rows_ - 1) / tile_rows_;
-    for (int64_t tile = num_tiles - 1; tile >= 0; --tile) {
+    for (int64_t tile = NumTiles(rows) - 1; tile >= 0; --tile) {
       const int64_t begin = tile * tile_rows_;
       const int64_t end = std::min(begin + tile_rows_, rows.num_rows);
-      for (int64_t kv_head = 0; kv_head < shape_.num_kv_heads; ++kv_head) {
-        for (int64_t head = 0; head < group_; head += tile_heads_)
-          AddTile(rows, begin, end, kv_head, head);
+      const int64_t queries = (end - begin) * tile_heads_;
+      const int64_t together =
+          queries < kTilePageSize ? std::min(kv_heads_, kMaxTileQueries / queries) : 1;
+      for (int64_t kv_head = 0; kv_head < shape_.num_kv_heads; kv_head += together) {
+        for (int64_t head = 0; head < group_; head += tile_heads_) {
+          AddTile(rows, begin, end, kv_head, std::min(together, shape_.num_kv_heads - kv_head),
+                  head);
+        }
       }
     }
   }
 
  private:
+  static constexpr int64_t kTasksPerThread = 16;
+
+  static int64_t CeilDivide(int64_t value, int64_t divisor) {
+    return (value + divisor - 1) / divisor;
+  }
+
+  int64_t NumTiles(const AttentionRows& rows) const {
+    return CeilDivide(rows.num_rows, tile_rows_);
+  }
+
+  /*! \return About the number of chunks that the last row of a sequence sees. */
+  int64_t NumChunks(const AttentionRows& rows) const {
+    int64_t seen = rows.first_position + rows.num_rows;
+    if (shape_.window.size > 0) seen = std::min(seen, shape_.window.size + shape_.window.sinks);
+    return CeilDivide(seen, kChunkPages * kPageSize);
+  }
+
   void AddTile(const AttentionRows& rows, int64_t begin, int64_t end, int64_t kv_head,
-               int64_t head_in_group) {
+               int64_t num_kv_heads, int64_t head_in_group) {
     const int64_t row_stride = shape_.num_query_heads * shape_.head_dim;
     const int64_t head = kv_head * group_ + head_in_group;
     const int64_t offset = (rows.row_begin + begin) * row_stride + head * shape_.head_dim;
@@ -111,6 +142,7 @@ class TilePlan {
     tile.row_stride = row_stride;
     tile.query_head_stride = tile.output_head_stride = shape_.head_dim;
     tile.num_rows = static_cast<int>(end - begin);
+    tile.num_kv_heads = static_cast<int>(num_kv_heads);
     tile.num_heads = static_cast<int>(std::min(tile_heads_, group_ - head_in_group));
     tile.head_dim = static_cast<int>(shape_.head_dim);
     tile.first_position = rows.first_position + begin;
@@ -122,6 +154,7 @@ class TilePlan {
         static_cast<int64_t>(shape_.PlaneBytes() / FormatOf(shape_.kv_type()).unit_bytes);
     tile.key_offset = kv_head * plane;
     tile.value_offset = (shape_.num_kv_heads + kv_head) * plane;
+    tile.plane = plane;
     tile.scale = shape_.scale;
     tile.type = shape_.type;
     tile.stored = shape_.kv_type();
@@ -141,6 +174,7 @@ class TilePlan {
   int64_t group_;
   int64_t tile_heads_;
   int64_t tile_rows_;
+  int64_t kv_heads_ = 1;  //!< Of a tile with few queries.
 };
 
 }  // namespace
@@ -150,7 +184,7 @@ void Attend(ThreadPool& pool, const AttentionShape& shape, std::span<const Atten
   thread_local AttentionTasks thread_tasks;
   AttentionTasks& tasks = thread_tasks;  // Of this thread, also in tasks that run on other threads.
   tasks.Clear();
-  TilePlan plan(shape, queries, output, tasks);
+  TilePlan plan(shape, pool.num_threads(), sequences, queries, output, tasks);
   for (const AttentionRows& rows : sequences) plan.Add(rows);
   tasks.Divide(pool.num_threads());
   const TileFunction attend = ActiveTileFunction(shape.kv_type());

@@ -1,5 +1,5 @@
 #if defined(__x86_64__)
-#include "kernels/attention/attention_tile.h"
+#include "kernels/attention/attention_tier.h"
 #include "kernels/simd/bf16_pairs_avx512.h"
 
 namespace aiomlc {

@@ -50,7 +50,7 @@ class BlockAttention {
         for (int i = 0; i < kLanes; ++i) {
           const Element* source = static_cast<const Element*>(tile_.queries);
           rows[i] = first + i < num_queries_
-                        ? LoadPadded(source + Offset(first + i, tile_.query_head_stride) + c,
+                        ? LoadPadded(source + tile_.Offset(first + i, tile_.query_head_stride) + c,
                                      tile_.head_dim - c)
                         : Lanes::Set(0.0f);
         }
@@ -123,8 +123,8 @@ class BlockAttention {
         Lanes::StoreTransposed(columns, transposed);
         const int count = tile_.head_dim - c < kLanes ? tile_.head_dim - c : kLanes;
         for (int i = 0; i < kLanes && first + i < num_queries_; ++i) {
-          Element* output =
-              static_cast<Element*>(tile_.output) + Offset(first + i, tile_.output_head_stride) + c;
+          Element* output = static_cast<Element*>(tile_.output) +
+                            tile_.Offset(first + i, tile_.output_head_stride) + c;
           const Vector scale = Lanes::Set(1.0f / state.total[first + i]);
           const Vector scaled = Lanes::Mul(Lanes::Load(transposed + i * kLanes), scale);
           Lanes::StoreFirst(output, Lanes::Add(scaled, Lanes::Set(0.0f)), count);
@@ -147,11 +147,6 @@ class BlockAttention {
   template <typename Type>
   static Vector LoadPadded(const Type* source, int count) {
     return count >= kLanes ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
-  }
-
-  /*! \return The offset of a query in a tensor whose heads are `head_stride` apart. */
-  int64_t Offset(int query, int64_t head_stride) const {
-    return query / tile_.num_heads * tile_.row_stride + query % tile_.num_heads * head_stride;
   }
 
   /*! \return The number of queries, from the first, that do not see a slot of `page` yet. */

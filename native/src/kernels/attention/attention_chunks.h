@@ -23,10 +23,10 @@ namespace aiomlc {
 template <typename Lanes>
 void AddSinks(const AttentionTile& tile, const SoftmaxState& state) {
   if (tile.sink_scores == nullptr) return;
-  for (int first = 0; first < tile.num_rows * tile.num_heads; first += Lanes::kWidth) {
-    float scores[Lanes::kWidth];
-    for (int i = 0; i < Lanes::kWidth; ++i) {
-      scores[i] = tile.sink_scores[(first + i) % tile.num_heads];
+  for (int first = 0; first < tile.NumQueries(); first += Lanes::kWidth) {
+    float scores[Lanes::kWidth] = {};
+    for (int i = 0; i < Lanes::kWidth && first + i < tile.NumQueries(); ++i) {
+      scores[i] = tile.sink_scores[tile.Head(first + i)];
     }
     const auto largest = Lanes::Load(state.largest + first);
     const auto sinks = Exp<Lanes>(Lanes::Sub(Lanes::Load(scores), largest));

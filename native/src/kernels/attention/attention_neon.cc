@@ -1,5 +1,5 @@
 #if defined(__aarch64__)
-#include "kernels/attention/attention_tile.h"
+#include "kernels/attention/attention_tier.h"
 #include "kernels/simd/simd_neon.h"
 
 namespace aiomlc {

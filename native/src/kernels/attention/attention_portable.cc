@@ -1,4 +1,4 @@
-#include "kernels/attention/attention_tile.h"
+#include "kernels/attention/attention_tier.h"
 #include "kernels/simd/simd_portable.h"
 
 namespace aiomlc {

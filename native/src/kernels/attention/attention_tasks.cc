@@ -37,7 +37,8 @@ int64_t CountChunks(const AttentionTile& tile) {
 
 /*! \return The queries that the state of a tile has room for: a multiple of the vector width. */
 int64_t StateQueries(const AttentionTile& tile) {
-  return tile.num_rows * tile.num_heads < kTilePageSize ? kTilePageSize : kMaxTileQueries;
+  if (tile.HeadQueries() >= kTilePageSize) return kMaxTileQueries;
+  return (tile.NumQueries() + kTilePageSize - 1) / kTilePageSize * kTilePageSize;
 }
 
 int64_t SumFloats(const AttentionTile& tile) {

@@ -9,14 +9,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/attention/attention_block.h"
-#include "kernels/attention/attention_chunks.h"
 #include "kernels/attention/attention_products.h"
 #include "kernels/attention/attention_types.h"
 #include "kernels/attention/attention_window.h"
-#include "kernels/simd/bf16_pairs.h"
 #include "kernels/simd/simd_math.h"
-#include "platform/flush_denormals.h"
 
 namespace aiomlc {
 
@@ -37,14 +33,18 @@ class TileAttention {
 
  public:
   TileAttention(const AttentionTile& tile, const AttentionScratch& scratch)
-      : tile_(tile), scratch_(scratch), width_((tile.head_dim + 15) / 16 * 16), visits_(tile) {}
+      : tile_(tile),
+        scratch_(scratch),
+        width_((tile.head_dim + 15) / 16 * 16),
+        visits_(tile),
+        values_(tile.value_offset - tile.key_offset) {}
 
   const PageVisits<kWindowed>& visits() const { return visits_; }
 
   void LoadQueries() {
     for (int query = 0; query < num_queries(); ++query) {
       const Element* source =
-          static_cast<const Element*>(tile_.queries) + Offset(query, tile_.query_head_stride);
+          static_cast<const Element*>(tile_.queries) + tile_.Offset(query, tile_.query_head_stride);
       for (int c = 0; c < width_; c += Lanes::kWidth) {
         Operands::StoreQueries(scratch_.queries, query * width_ + c,
                                LoadPadded(source + c, tile_.head_dim - c));
@@ -54,42 +54,34 @@ class TileAttention {
 
   /*! \brief Reset `state` to the softmax of no positions, and add the next pages to it. */
   void Begin(const SoftmaxState& state) {
-    state_ = state;
+    states_ = state;
     for (int query = 0; query < num_queries(); ++query) {
       for (int c = 0; c < width_; c += Lanes::kWidth) {
-        Lanes::Store(state_.sums + query * width_ + c, Lanes::Set(0.0f));
+        Lanes::Store(state.sums + query * width_ + c, Lanes::Set(0.0f));
       }
-      state_.largest[query] = -__builtin_inff();
-      state_.total[query] = 0.0f;
+      state.largest[query] = -__builtin_inff();
+      state.total[query] = 0.0f;
     }
   }
 
   /*!
    * \brief Add the pages of visits [begin, end), which are in one chunk.
+   *
+   * All heads of a pair of pages are computed in turn, because they are adjacent in memory.
    * \param prefetch_end The end of the visits that may be prefetched.
    */
   void VisitPages(int64_t begin, int64_t end, int64_t prefetch_end) {
-    const int64_t last_ahead = prefetch_end - 1;
     for (int64_t visit = begin; visit < end; visit += 2) {
       const int num_pages = visit + 1 < end ? 2 : 1;
-      for (int i = 0; i < num_pages; ++i) {
-        const int64_t ahead = visit + i + 2;
-        pages_[i] = Page(visits_.page(visit + i));
-        ahead_[i] = Page(visits_.page(ahead < last_ahead ? ahead : last_ahead));
-      }
-      const int first = FirstRow(visits_.page(visit)) * tile_.num_heads;
-      ForGroups(first, num_queries(), [this, num_pages](auto size, int query) {
-        if (num_pages == 2) {
-          Score<decltype(size)::value, 2>(query);
-        } else {
-          Score<decltype(size)::value, 1>(query);
+      for (int head = 0; head < tile_.num_kv_heads; ++head) {
+        for (int i = 0; i < num_pages; ++i) {
+          pages_[i] = Page(visits_.page(visit + i)) + tile_.key_offset + head * tile_.plane;
+          near_[i] = Ahead(visit + i, head + 1, prefetch_end);
+          far_[i] = Ahead(visit + i, head + 2, prefetch_end);
         }
-      });
-      if (tile_.soft_cap > 0.0f) CapScores(first, num_pages);
-      if (tile_.biases != nullptr) {
-        for (int i = 0; i < num_pages; ++i) AddBiases(first, visits_.page(visit + i), i);
+        SelectHead(head);
+        VisitPair(visit, num_pages);
       }
-      for (int i = 0; i < num_pages; ++i) VisitPage(visits_.page(visit + i), i);
     }
   }
 
@@ -121,7 +113,7 @@ class TileAttention {
   void StoreOutput(const SoftmaxState& state) {
     for (int query = 0; query < num_queries(); ++query) {
       Element* output =
-          static_cast<Element*>(tile_.output) + Offset(query, tile_.output_head_stride);
+          static_cast<Element*>(tile_.output) + tile_.Offset(query, tile_.output_head_stride);
       const Vector scale = Lanes::Set(1.0f / state.total[query]);
       for (int c = 0; c < tile_.head_dim; c += Lanes::kWidth) {
         const Vector sums = Lanes::Load(state.sums + query * width_ + c);
@@ -136,26 +128,67 @@ class TileAttention {
   static constexpr int kPageProbs = Lanes::kWidth * kTilePageSize;
   static constexpr int kRegisters = Lanes::kAccumulators >= 8 ? 16 : 4;
   static constexpr bool kScaled = Operands::kScaled;
+  static constexpr int kLineBytes = 64;
+  static constexpr int kSecondLevel = 2;  // See `__builtin_prefetch`.
 
-  int num_queries() const { return tile_.num_rows * tile_.num_heads; }
+  int num_queries() const { return tile_.NumQueries(); }
+
+  /*! \brief Make the queries and states of one key-value head the current ones. */
+  void SelectHead(int head) {
+    first_query_ = head * tile_.HeadQueries();
+    state_ = {states_.sums + first_query_ * width_, states_.largest + first_query_,
+              states_.total + first_query_};
+  }
+
+  /*! \brief Add one or two pages to the states of the current head. */
+  void VisitPair(int64_t visit, int num_pages) {
+    const int first = FirstRow(visits_.page(visit)) * tile_.num_heads;
+    ForGroups(first, tile_.HeadQueries(), [this, num_pages](auto size, int query) {
+      if (num_pages == 2) {
+        Score<decltype(size)::value, 2>(query);
+      } else {
+        Score<decltype(size)::value, 1>(query);
+      }
+    });
+    if (tile_.soft_cap > 0.0f) CapScores(first, num_pages);
+    if (tile_.biases != nullptr) {
+      for (int i = 0; i < num_pages; ++i) AddBiases(first, visits_.page(visit + i), i);
+    }
+    for (int i = 0; i < num_pages; ++i) VisitPage(visits_.page(visit + i), i);
+  }
 
   static int Smaller(int64_t a, int64_t b) { return static_cast<int>(a < b ? a : b); }
-
-  /*! \return The offset of a query in a tensor whose heads are `head_stride` apart. */
-  int64_t Offset(int query, int64_t head_stride) const {
-    return query / tile_.num_heads * tile_.row_stride + query % tile_.num_heads * head_stride;
-  }
 
   template <typename Type>
   static Vector LoadPadded(const Type* source, int count) {
     return count >= Lanes::kWidth ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
   }
 
+  /*! \return The keys of a head, which may be one of a later pair of pages. */
+  const Stored* Ahead(int64_t visit, int head, int64_t prefetch_end) const {
+    const int64_t ahead = visit + head / tile_.num_kv_heads * 2;
+    return Page(visits_.page(ahead < prefetch_end ? ahead : prefetch_end - 1)) + tile_.key_offset +
+           head % tile_.num_kv_heads * tile_.plane;
+  }
+
   const Stored* Page(int64_t page) const { return static_cast<const Stored*>(tile_.pages[page]); }
 
-  /*! \return The scales of the keys, or values, at `offset` of a page. */
-  Vector Scales(const Stored* page, int64_t offset) const {
-    return Lanes::Load(ScalesAfter<Operands>(page + offset, tile_.head_dim));
+  /*! \return The scales of the keys, or values, that begin at `plane`. */
+  Vector Scales(const Stored* plane) const {
+    return Lanes::Load(ScalesAfter<Operands>(plane, tile_.head_dim));
+  }
+
+  static bool BeginsLine(int64_t offset) { return offset * sizeof(Stored) % kLineBytes == 0; }
+
+  /*!
+   * \brief Prefetch the line that will be at `offset` of the next heads.
+   *
+   * The second-level cache waits for more lines at a time than the first-level one, so memory is
+   * read into it first. Inlined, because GCC removes calls of functions that only prefetch.
+   */
+  [[gnu::always_inline]] void Prefetch(int which, int64_t offset) const {
+    __builtin_prefetch(near_[which] + offset);
+    __builtin_prefetch(far_[which] + offset, 0, kSecondLevel);
   }
 
   /*! \return The first row that sees a slot of `page`. */
@@ -239,13 +272,14 @@ class TileAttention {
       typename Operands::Vector key[kPages];
 #pragma GCC unroll 2
       for (int page = 0; page < kPages; ++page) {
-        const int64_t offset = tile_.key_offset + Operands::Offset(c * kTilePageSize);
+        const int64_t offset = Operands::Offset(c * kTilePageSize);
         key[page] = Operands::Load(pages_[page] + offset);
-        __builtin_prefetch(ahead_[page] + offset);
+        if (BeginsLine(offset)) Prefetch(page, offset);
       }
 #pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) {
-        const auto query = Operands::Query(scratch_.queries, (first + i) * width_ + c);
+        const auto query =
+            Operands::Query(scratch_.queries, (first_query_ + first + i) * width_ + c);
 #pragma GCC unroll 2
         for (int page = 0; page < kPages; ++page) {
           dot[page][i] = Operands::Add(query, key[page], dot[page][i]);
@@ -256,7 +290,7 @@ class TileAttention {
     for (int page = 0; page < kPages; ++page) {
       float* probs = scratch_.probs + page * kPageProbs + first * kTilePageSize;
       Vector scale = Lanes::Set(tile_.scale);
-      if constexpr (kScaled) scale = Lanes::Mul(Scales(pages_[page], tile_.key_offset), scale);
+      if constexpr (kScaled) scale = Lanes::Mul(Scales(pages_[page]), scale);
 #pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) {
         Lanes::Store(probs + i * kTilePageSize, Lanes::Mul(dot[page][i], scale));
@@ -267,7 +301,7 @@ class TileAttention {
   /*! \brief Apply the soft cap to the scores of the queries from `first` on. */
   void CapScores(int first, int num_pages) {
     for (int page = 0; page < num_pages; ++page) {
-      for (int query = first; query < num_queries(); ++query) {
+      for (int query = first; query < tile_.HeadQueries(); ++query) {
         float* scores = scratch_.probs + page * kPageProbs + query * kTilePageSize;
         Lanes::Store(scores, SoftCap<Lanes>(Lanes::Load(scores), tile_.soft_cap));
       }
@@ -276,7 +310,7 @@ class TileAttention {
 
   /*! \brief Add the biases to the scores of the queries from `first` on with one page. */
   void AddBiases(int first, int64_t page, int which) {
-    for (int query = first; query < num_queries(); ++query) {
+    for (int query = first; query < tile_.HeadQueries(); ++query) {
       float* scores = scratch_.probs + which * kPageProbs + query * kTilePageSize;
       const int64_t stride = tile_.bias_stride;
       const float* biases = tile_.biases + query + page * kTilePageSize * stride;
@@ -305,7 +339,7 @@ class TileAttention {
     const float largest = previous > page_largest ? previous : page_largest;
     const Vector p = Operands::Probabilities(Lanes::Sub(scores, Lanes::Set(largest)));
     if constexpr (kScaled) {
-      Operands::StoreProbs(probs, Operands::Weights(p, Scales(pages_[which], tile_.value_offset)));
+      Operands::StoreProbs(probs, Operands::Weights(p, Scales(pages_[which] + values_)));
     } else {
       Operands::StoreProbs(probs, p);
     }
@@ -394,16 +428,15 @@ class TileAttention {
   template <bool kWhole, int kQueries, int kColumns, typename Mask>
   [[gnu::always_inline]] void AddSlots(int first, int c, int slot, int which,
                                        Vector (&sum)[kQueries][kColumns], Mask mask) {
-    const int64_t offset =
-        tile_.value_offset +
-        Operands::Offset(static_cast<int64_t>(slot) * tile_.head_dim + c * Operands::kInputs);
+    const int64_t offset = values_ + Operands::Offset(static_cast<int64_t>(slot) * tile_.head_dim +
+                                                      c * Operands::kInputs);
     typename Operands::Vector value[kColumns];
 #pragma GCC unroll 4
     for (int j = 0; j < kColumns; ++j) {
       const int64_t column = offset + Operands::Offset(j * Lanes::kWidth * Operands::kInputs);
       value[j] = mask(kWhole ? Operands::Load(pages_[which] + column)
                              : Operands::LoadFirst(pages_[which] + column, tile_.head_dim - c));
-      __builtin_prefetch(ahead_[which] + column);
+      if (BeginsLine(column - offset)) Prefetch(which, column);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
@@ -418,78 +451,15 @@ class TileAttention {
   const AttentionScratch& scratch_;
   const int width_;
   const PageVisits<kWindowed> visits_;
-  SoftmaxState state_{};
+  const int64_t values_;    // From the keys of a head to its values.
+  SoftmaxState states_{};   // Of all key-value heads.
+  SoftmaxState state_{};    // Of the current head.
+  int first_query_ = 0;     // Of the current head.
   int first_slot_ = 0;      // See `Accumulate`.
-  const Stored* pages_[2];  // The current pair.
-  const Stored* ahead_[2];  // The next pair, to prefetch: the hardware cannot predict its address.
+  const Stored* pages_[2];  // The keys of the current head in a pair of pages.
+  const Stored* near_[2];   // Those of the next head, which may be one of the next pages.
+  const Stored* far_[2];    // Those of the head after it.
 };
-
-/*! \tparam Operands What is multiplied: see attention_products.h. */
-template <typename Operands, typename Element, bool kWindowed>
-void AttendStored(const AttentionTile& tile, const TileWork& work,
-                  const AttentionScratch& scratch) {
-  using Lanes = typename Operands::Lanes;
-  if (tile.num_rows * tile.num_heads < Lanes::kWidth) {
-    AttendPart<Lanes>(TileAttention<Operands, Element, kWindowed>(tile, scratch), tile, work,
-                      scratch);
-  } else {
-    AttendPart<Lanes>(BlockAttention<Operands, Element, kWindowed>(tile, scratch), tile, work,
-                      scratch);
-  }
-}
-
-/*! \brief Compute a part of a tile whose operands are pairs. */
-template <typename Operands>
-void AttendPairs(const AttentionTile& tile, const TileWork& work, const AttentionScratch& scratch) {
-  const FlushDenormals flush;
-  const bool is_windowed = tile.window > 0;
-  if (tile.type == FloatType::kF16) {
-    (is_windowed ? AttendStored<Operands, uint16_t, true>
-                 : AttendStored<Operands, uint16_t, false>)(tile, work, scratch);
-  } else {
-    (is_windowed ? AttendStored<Operands, float, true>
-                 : AttendStored<Operands, float, false>)(tile, work, scratch);
-  }
-}
-
-/*! \brief Compute a part of a tile of bf16 pages, or of pages of 4 bits. */
-template <typename Pairs>
-void AttendPairsTile(const AttentionTile& tile, const TileWork& work,
-                     const AttentionScratch& scratch) {
-  (tile.stored == KvType::kI4 ? AttendPairs<HalfByteOperands<Pairs>>
-                              : AttendPairs<PairOperands<Pairs>>)(tile, work, scratch);
-}
-
-template <typename Lanes, typename Element, bool kWindowed>
-void AttendElements(const AttentionTile& tile, const TileWork& work,
-                    const AttentionScratch& scratch) {
-  if (tile.stored == KvType::kI8) {
-    AttendStored<FloatOperands<Lanes, int8_t>, Element, kWindowed>(tile, work, scratch);
-  } else {
-    AttendStored<FloatOperands<Lanes, Element>, Element, kWindowed>(tile, work, scratch);
-  }
-}
-
-template <typename Lanes, bool kWindowed>
-void AttendType(const AttentionTile& tile, const TileWork& work, const AttentionScratch& scratch) {
-  if (tile.type == FloatType::kF16) {
-    AttendElements<Lanes, uint16_t, kWindowed>(tile, work, scratch);
-  } else {
-    AttendElements<Lanes, float, kWindowed>(tile, work, scratch);
-  }
-}
-
-/*! \brief Compute a part of a tile; instantiated once per instruction-set tier. */
-template <typename Lanes>
-void AttendTile(const AttentionTile& tile, const TileWork& work, const AttentionScratch& scratch) {
-  if (tile.stored == KvType::kBF16 || tile.stored == KvType::kI4) {
-    AttendPairsTile<WidenedPairs<Lanes>>(tile, work, scratch);
-  } else if (tile.window > 0) {
-    AttendType<Lanes, true>(tile, work, scratch);
-  } else {
-    AttendType<Lanes, false>(tile, work, scratch);
-  }
-}
 
 }  // namespace aiomlc
 

@@ -45,11 +45,13 @@ struct AttentionScratch {
 };
 
 /*!
- * \brief Rows at consecutive positions of one sequence, and query heads that share a key-value
- * head.
+ * \brief Rows at consecutive positions of one sequence, and the query heads of adjacent key-value
+ * heads.
  *
- * Strides count elements, offsets the units of `KvFormat`. The scales of a type that has some
- * follow the 16 keys, or the 16 values, of a head.
+ * With several key-value heads, there are fewer than 16 rows times heads of each, and at most
+ * kMaxTileQueries of all. Then queries are numbered by key-value head, row and head. Strides count
+ * elements, offsets the units of `KvFormat`. The scales of a type that has some follow the 16 keys,
+ * or the 16 values, of a head.
  */
 struct AttentionTile {
   const void* queries;  // of the first row and head
@@ -58,14 +60,16 @@ struct AttentionTile {
   int64_t query_head_stride;  // head_dim if heads are adjacent
   int64_t output_head_stride;
   int num_rows;
-  int num_heads;
+  int num_kv_heads;
+  int num_heads;  // query heads of each key-value head
   int head_dim;
   int64_t first_position;
   int64_t first_visible;  // last position that the first row sees; each row sees one more, up to:
   int64_t last_visible;   // last position that the last row sees
   const void* const* pages;  // pages[i] holds positions 16 i to 16 i + 15
-  int64_t key_offset;        // of this head in a page
+  int64_t key_offset;        // of the first key-value head in a page
   int64_t value_offset;
+  int64_t plane;  // from the keys, or values, of a head to those of the next
   float scale;
   FloatType type;  // of queries and output
   KvType stored;   // of the pages
@@ -73,11 +77,27 @@ struct AttentionTile {
   int64_t sinks;   // first positions of the sequence that every row sees despite the window
   float soft_cap;  // applied to scores after the scale; 0: none
   const float* sink_scores;  // of the heads, or null; see `AttentionShape`
-  // Added to the scores after the cap, or null; element q + p * bias_stride is that of query q and
-  // position p. Readable for the queries up to the next multiple of 16, and all positions that the
-  // pages have.
+  // With one key-value head only. Added to the scores after the cap, or null; element
+  // q + p * bias_stride is that of query q and position p. Readable for the queries up to the next
+  // multiple of 16, and all positions that the pages have.
   const float* biases;
   int64_t bias_stride;
+
+  // Inlined, so that no function compiled for one processor's instructions serves all of them.
+
+  /*! \return The queries of each key-value head. */
+  [[gnu::always_inline]] int HeadQueries() const { return num_rows * num_heads; }
+  [[gnu::always_inline]] int NumQueries() const { return num_kv_heads * HeadQueries(); }
+
+  /*! \return The head of a query, of the `num_kv_heads * num_heads` heads of the tile. */
+  [[gnu::always_inline]] int Head(int query) const {
+    return query / HeadQueries() * num_heads + query % num_heads;
+  }
+
+  /*! \return The offset of a query in a tensor whose heads are `head_stride` apart. */
+  [[gnu::always_inline]] int64_t Offset(int query, int64_t head_stride) const {
+    return query % HeadQueries() / num_heads * row_stride + Head(query) * head_stride;
+  }
 };
 
 /*! \brief The part of a tile that one call computes. */

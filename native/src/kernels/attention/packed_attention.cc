@@ -207,7 +207,7 @@ class WholeSequences {
       pages.push_back(data + page * page_bytes);
     }
     AttentionTile tile = {};
-    tile.num_rows = 1;
+    tile.num_rows = tile.num_kv_heads = 1;
     tile.query_head_stride = inputs_.query_stride;
     tile.output_head_stride = row_size_;
     tile.head_dim = static_cast<int>(size_);

@@ -32,9 +32,10 @@ struct Avx512Pairs {
 
   static Pairs LoadLevels(const uint8_t* source) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
-    const __m512i even = _mm512_cvtepu8_epi32(bytes);
-    // The permutation takes the low 5 bits of each half, the last of which is any.
-    const __m512i levels = _mm512_or_si512(even, _mm512_slli_epi32(even, 12));
+    // The permutation takes the low 5 bits of each half, the last of which is any. So a byte is
+    // wanted in both halves, in the upper one shifted by 4 bits: a product with 1 + 2^12.
+    const __m512i levels =
+        _mm512_madd_epi16(_mm512_cvtepu8_epi32(bytes), _mm512_set1_epi32(0x1001));
     return {_mm512_permutexvar_epi16(levels, _mm512_load_si512(kTable.numbers))};
   }
 

@@ -557,6 +557,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionToALongContext,
                                            LongParameters{20, 1, {600, 3}, kInt8, 1.5f, false},
                                            LongParameters{2, 1, {}, kFloats, 0.0f, true},
                                            LongParameters{20, 1, {}, kInt8, 0.0f, true},
+                                           LongParameters{2, 8, {}, kInt8, 1.5f, true},
+                                           // Tiles of five, three and two, and one head.
+                                           LongParameters{3, 5, {}, kInt4, 0.0f, true},
+                                           LongParameters{3, 5, {600, 3}, kBF16, 1.5f, true},
                                            LongParameters{2, 8, {600, 3}, kFloats, 0.0f, true}));
 // The sinks and the window are in the same chunk, in adjacent chunks, and far apart.
 INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
@@ -573,7 +577,7 @@ INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
 
 TEST(AttentionTasks, OnlyTilesForWhichThreadsWouldWaitAreDivided) {
   AttentionTile tile = {};
-  tile.num_rows = 1;
+  tile.num_rows = tile.num_kv_heads = 1;
   tile.num_heads = 4;
   tile.head_dim = 64;
   tile.last_visible = 4095;  // 8 chunks.
