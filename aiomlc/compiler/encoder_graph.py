@@ -4,6 +4,8 @@ from __future__ import annotations
 
 __all__ = ("encoder_graph",)
 
+from typing import Any
+
 import tvm
 from tvm.relax.frontend import nn
 
@@ -12,8 +14,10 @@ from aiomlc.compiler.job import LibraryMetadata
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import BlockEncoderConfig, EncoderConfig, encoder_parameters
+from aiomlc.models.config.encoder import RelativePositions
 from aiomlc.models.graph.block_encoder import BlockEncoder
-from aiomlc.models.graph.encoder import Encoder
+from aiomlc.models.graph.encoder import DisentangledEncoder, Encoder
+from aiomlc.models.parameters.packed_layout import TILE_ROWS
 
 
 def encoder_graph(
@@ -22,20 +26,14 @@ def encoder_graph(
     backend: Backend,
     compiler: GraphCompiler,
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
-    """Return the module with the function `encode`, and the library's metadata."""
-    graph = Encoder(config) if isinstance(config, EncoderConfig) else BlockEncoder(config)
-    encoder = compiler.lower_encoder(graph, quantization)
-    tokens = nn.spec.Tensor(["n"], "int32")
-    spec = {
-        "encode": {
-            "ids": tokens,
-            "positions": tokens,
-            "types": tokens,
-            "lengths": nn.spec.Tensor(["b"], "int32"),
-            "$": {"param_mode": "packed", "effect_mode": "none"},
-        }
-    }
-    module, named, _ = encoder.export_tvm(spec, allow_extern=True)
+    """Return the module with the function `encode`, and the library's metadata.
+
+    If the metadata's `is_prepared` is true, the last argument of `encode` is the result of
+    `prepare`, which the parameters alone determine.
+    """
+    encoder = compiler.lower_encoder(_build_graph(config), quantization)
+    is_prepared = isinstance(encoder, DisentangledEncoder)
+    module, named, _ = encoder.export_tvm(_functions(config), allow_extern=True)
     order = [name for name, _ in named]
     metadata = {
         "model_type": config.model_type,
@@ -43,6 +41,7 @@ def encoder_graph(
         "vocab_size": config.vocab_size,
         "context_window_size": config.max_tokens,
         "hidden_size": config.hidden_size,
+        "is_prepared": is_prepared,
         "position_offset": config.position_offset,
         "num_token_types": config.num_token_types,
         "has_token_logits": isinstance(config, BlockEncoderConfig) and config.has_token_logits,
@@ -52,3 +51,36 @@ def encoder_graph(
         ),
     }
     return module, metadata
+
+
+def _build_graph(
+    config: EncoderConfig | BlockEncoderConfig,
+) -> Encoder | DisentangledEncoder | BlockEncoder:
+    match config:
+        case BlockEncoderConfig():
+            return BlockEncoder(config)
+        case EncoderConfig(position_bias=RelativePositions()):
+            return DisentangledEncoder(config)
+        case EncoderConfig():
+            return Encoder(config)
+
+
+def _functions(config: EncoderConfig | BlockEncoderConfig) -> dict[str, dict[str, Any]]:
+    """Return the specifications of the functions' inputs."""
+    packed = {"param_mode": "packed", "effect_mode": "none"}
+    tokens = nn.spec.Tensor(["n"], "int32")
+    encode = {
+        "ids": tokens,
+        "positions": tokens,
+        "types": tokens,
+        "lengths": nn.spec.Tensor(["b"], "int32"),
+    }
+    match config:
+        case EncoderConfig(position_bias=RelativePositions(count=count)):
+            heads = config.num_attention_heads
+            sizes = [heads, -(-2 * count // TILE_ROWS), config.hidden_size // heads, TILE_ROWS]
+            shape = [config.num_hidden_layers, 2, *sizes]
+            encode["position_tiles"] = nn.spec.Tensor(shape, "float32")
+            return {"prepare": {"$": packed}, "encode": {**encode, "$": packed}}
+        case _:
+            return {"encode": {**encode, "$": packed}}

@@ -22,8 +22,10 @@ from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.speech import SpeechConfig
 from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.families import (
+    albert,
     bert,
     cohere,
+    deberta_v2,
     distilbert,
     ernie4_5,
     eurobert,
@@ -85,10 +87,12 @@ AnyConfig = ModelConfig | VisionConfig
 
 MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
+        "albert": albert.parse,
         "bert": lambda fields: _parse_bert(fields),
         "bert-bge": bert.parse,  # MLC LLM's name for checkpoints with unused tensors.
         "camembert": bert.parse_camembert,
         "cohere": cohere.parse,
+        "deberta-v2": deberta_v2.parse,
         "distilbert": distilbert.parse,
         "electra": bert.parse_electra,
         "ernie4_5": ernie4_5.parse,
@@ -178,7 +182,7 @@ VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig | None]] = MappingPro
     }
 )
 
-#: What images change in decoders whose GGUF files are those of text.
+#: The changes of decoders that read images but have the GGUF files of text.
 WITH_IMAGES: Mapping[str, Callable[[Fields, DecoderConfig], DecoderConfig]] = MappingProxyType(
     {
         "gemma3_text": lambda _, config: config.with_attention(sees_whole_pieces=True),

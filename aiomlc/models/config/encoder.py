@@ -10,6 +10,7 @@ __all__ = (
     "EncoderNames",
     "EncoderPooling",
     "PositionBuckets",
+    "RelativePositions",
 )
 
 from dataclasses import dataclass
@@ -41,14 +42,17 @@ class EncoderNames:
     """The names of a checkpoint's tensors of an encoder, without `.weight` and `.bias`.
 
     The matrices of queries, keys and values may be one tensor, and so may those of a gate and what
-    it multiplies. The names of a layer's tensors follow `layer`, which has a place for its number.
+    it multiplies. The names of a layer's tensors follow `layer`, which has a place for its number;
+    or, if there are groups of layers, for the numbers of the group and of its layer.
     """
 
     words: str = "embeddings.word_embeddings"
     positions: str = "embeddings.position_embeddings"
     token_types: str = "embeddings.token_type_embeddings"
     norm: str = "embeddings.LayerNorm"
+    embedding_projection: str = ""
     layer: str = "encoder.layer.{}."
+    group_size: int = 1  #: The layers of a group.
     qkv: tuple[str, ...] = ("attention.self.query", "attention.self.key", "attention.self.value")
     attention_output: str = "attention.output.dense"
     attention_norm: str = "attention.output.LayerNorm"
@@ -59,6 +63,13 @@ class EncoderNames:
     key_norm: str = ""
     residual_norm: str = ""
     position_bias: str = "encoder.relative_attention_bias"
+    relative_positions: str = "encoder.rel_embeddings"
+    relative_norm: str = "encoder.LayerNorm"
+    relative_projections: tuple[str, ...] = ()  #: The queries, then the keys.
+
+    def of_layer(self, layer: int) -> str:
+        """Return the prefix of the names of a layer's tensors."""
+        return self.layer.format(*divmod(layer, self.group_size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +103,23 @@ class Alibi:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RelativePositions:
+    """Learned vectors of relative positions, of disentangled attention (DeBERTa).
+
+    Each layer projects them to queries and keys, and adds their products with the keys and queries
+    of tokens to attention scores (https://arxiv.org/abs/2006.03654).
+    """
+
+    count: int  #: Vectors on each side: of keys after the query, and of the others.
+    #: The distance from which all have the last vector. Nearer than half of `count`, each has its
+    #: own vector, and farther ones share them in logarithmic ranges; 0 if none share any.
+    max_distance: int
+    has_norm: bool  #: Whether the vectors are normalized.
+    has_table: bool  #: Whether positions are rows of a table of embeddings, too.
+    has_projections: bool  #: Whether they have projections of their own, not those of tokens.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig:
     """The sizes that determine the graph of an encoder with norms after its layers, as BERT's.
 
@@ -103,15 +131,19 @@ class EncoderConfig:
     vocab_size: int
     hidden_size: int
     intermediate_size: int
-    num_hidden_layers: int
+    num_hidden_layers: int  #: Layers with weights of their own.
+    #: The layers as they are computed, some of them several times; empty: each once.
+    layer_order: tuple[int, ...] = ()
     num_attention_heads: int
+    embedding_size: int | None = None  #: If embeddings are projected to `hidden_size`.
     num_positions: int  #: Rows of the table of positions; without one, tokens of an input.
     position_offset: int = 0  #: The row of an input's first token.
     num_token_types: int  #: 0 if there is no table of types.
     layer_norm_eps: float
     rope: RopeConfig | None = None
     #: Numbers added to attention scores, beside a table of positions or in place of one.
-    position_bias: PositionBuckets | Alibi | None = None
+    position_bias: PositionBuckets | Alibi | RelativePositions | None = None
+    activation: Literal["gelu", "gelu_tanh"] = "gelu"  #: Without a gate.
     gate: Literal["silu", "gelu"] | None = None  #: The activation of a gate; None for plain GELU.
     #: Whether the fused matrix of a gate has what it multiplies first.
     has_gate_last: bool = False
@@ -135,7 +167,18 @@ class EncoderConfig:
     @property
     def has_position_table(self) -> bool:
         """Whether positions are rows of a table."""
-        return self.rope is None and not isinstance(self.position_bias, Alibi)
+        match self.position_bias:
+            case Alibi():
+                return False
+            case RelativePositions(has_table=has_table):
+                return has_table
+            case _:
+                return self.rope is None
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers as they are computed."""
+        return self.layer_order or tuple(range(self.num_hidden_layers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

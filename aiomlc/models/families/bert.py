@@ -58,14 +58,12 @@ def parse_electra(fields: Fields) -> EncoderConfig:
     """Read a config of model type `electra`, the encoder of a discriminator.
 
     Raises:
-        ModelLoadError: If a field is missing, has the wrong type or a value that is not supported,
-            or if embeddings have another size than hidden states, as in the small models.
+        ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
     """
     config = _parse(fields, "electra", "electra.", ("classifier.dense", "classifier.out_proj"))
-    name = "embedding_size"
-    if (size := fields.integer(name, 128)) != config.hidden_size:
-        raise fields.error(name, f"must be the hidden_size ({config.hidden_size}), got {size}")
-
+    if (size := fields.integer("embedding_size", 128)) != config.hidden_size:
+        names = replace(config.names, embedding_projection="embeddings_project")
+        config = replace(config, embedding_size=size, names=names)
     if config.classifier is None:
         return config
 

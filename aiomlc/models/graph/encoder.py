@@ -6,11 +6,16 @@ Rows are tokens. The inputs are concatenated without padding.
 
 from __future__ import annotations
 
-__all__ = ("Encoder",)
+__all__ = ("DisentangledEncoder", "Encoder")
 
 from tvm.relax.frontend import nn
 
-from aiomlc.models.config.encoder import Alibi, EncoderConfig, PositionBuckets
+from aiomlc.models.config.encoder import (
+    Alibi,
+    EncoderConfig,
+    PositionBuckets,
+    RelativePositions,
+)
 from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.graph.classifier import ClassifierHead
 from aiomlc.models.graph.columns import ConcatColumns, SliceColumns
@@ -27,15 +32,15 @@ from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.packed import (
     AlibiAttention,
     BiasedAttention,
+    DisentangledAttention,
     PackedAttention,
     PackedTokens,
+    PositionTiles,
 )
-from aiomlc.models.graph.position_bias import BucketBias
+from aiomlc.models.graph.position_bias import BucketBias, RelativeVectors, relative_positions
 
 
-class Encoder(Module):
-    """A bidirectional encoder. `encode` is the function of the compiled library."""
-
+class _AnyEncoder(Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.embeddings: _Embeddings = _Embeddings(config)
@@ -45,6 +50,15 @@ class Encoder(Module):
             self.classifier = ClassifierHead(
                 config.classifier, config.hidden_size, config.layer_norm_eps
             )
+
+    def _encode(self, ids: nn.Tensor, types: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        x = self.embeddings(ids, tokens.positions, types)
+        x = self.encoder(x, tokens)
+        return x if self.classifier is None else self.classifier(x, tokens.lengths)
+
+
+class Encoder(_AnyEncoder):
+    """A bidirectional encoder. `encode` is the function of the compiled library."""
 
     def encode(
         self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor, lengths: nn.Tensor
@@ -57,26 +71,51 @@ class Encoder(Module):
             types: Token types, int32 `[n]`.
             lengths: Tokens of each input, int32 `[b]`.
         """
-        x = self.embeddings(ids, positions, types)
-        x = self.encoder(x, PackedTokens(positions, lengths))
-        return x if self.classifier is None else self.classifier(x, lengths)
+        return self._encode(ids, types, PackedTokens(positions, lengths))
+
+
+class DisentangledEncoder(_AnyEncoder):
+    """An encoder with disentangled attention: `prepare` computes what no input changes."""
+
+    def prepare(self) -> nn.Tensor:
+        """Return the last argument of `encode`."""
+        return self.encoder.position_tiles()
+
+    def encode(
+        self,
+        ids: nn.Tensor,
+        positions: nn.Tensor,
+        types: nn.Tensor,
+        lengths: nn.Tensor,
+        position_tiles: nn.Tensor,
+    ) -> nn.Tensor:
+        """Return what `Encoder.encode` does, for the same arguments and the result of `prepare`."""
+        tokens = PackedTokens(positions, lengths, position_tiles=position_tiles)
+        return self._encode(ids, types, tokens)
 
 
 class _Embeddings(Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        hidden = config.hidden_size
-        self.word_embeddings: Embedding = Embedding(config.vocab_size, hidden)
+        size = config.embedding_size or config.hidden_size
+        self.word_embeddings: Embedding = Embedding(config.vocab_size, size)
         self.position_embeddings: Embedding | None = None
         if config.has_position_table:
-            self.position_embeddings = Embedding(config.num_positions, hidden)
+            self.position_embeddings = Embedding(config.num_positions, size)
         self.token_type_embeddings: Embedding | None = None
         if config.num_token_types:
-            self.token_type_embeddings = Embedding(config.num_token_types, hidden)
+            self.token_type_embeddings = Embedding(config.num_token_types, size)
         self.sum: Add = Add()
-        self.LayerNorm: LayerNorm = LayerNorm(hidden, config.layer_norm_eps)
+        self.LayerNorm: LayerNorm = LayerNorm(size, config.layer_norm_eps)
+        self.projection: Linear | None = None
+        if config.embedding_size is not None:
+            self.projection = Linear(size, config.hidden_size, bias=True, out_dtype="float32")
 
     def forward(self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor) -> nn.Tensor:
+        x = self._embed(ids, positions, types)
+        return x if self.projection is None else self.projection(x)
+
+    def _embed(self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor) -> nn.Tensor:
         x = self.word_embeddings(ids)
         if self.token_type_embeddings is not None:
             x = self.sum(x, self.token_type_embeddings(types))
@@ -90,25 +129,41 @@ class _Layers(Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         layers = range(config.num_hidden_layers)
-        self.layer: nn.ModuleList = nn.ModuleList([_Block(config) for _ in layers])
+        self.layer: nn.ModuleList = nn.ModuleList([_Block(config, i) for i in layers])
+        self.order: tuple[int, ...] = config.layers
         self.relative_attention_bias: BucketBias | None = None
-        if isinstance(config.position_bias, PositionBuckets):
-            self.relative_attention_bias = BucketBias(
-                config.position_bias, config.num_attention_heads, config.max_tokens
-            )
+        self.relative_positions: RelativeVectors | None = None
+        self.tiles: PositionTiles | None = None
+        match config.position_bias:
+            case PositionBuckets() as buckets:
+                self.relative_attention_bias = BucketBias(
+                    buckets, config.num_attention_heads, config.max_tokens
+                )
+            case RelativePositions() as relative:
+                hidden, eps = config.hidden_size, config.layer_norm_eps
+                self.relative_positions = RelativeVectors(relative, hidden, eps)
+                self.tiles = PositionTiles(_attention_plan(config))
+            case _:
+                pass
 
     def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
         if self.relative_attention_bias is not None:
             tokens = tokens._replace(biases=self.relative_attention_bias())
-        for layer in self.layer:
-            x = layer(x, tokens)
+        for layer in self.order:
+            x = self.layer[layer](x, tokens)
         return x
+
+    def position_tiles(self) -> nn.Tensor:
+        assert self.relative_positions is not None
+        assert self.tiles is not None
+        x = self.relative_positions()
+        return self.tiles([layer.attention.self.project_positions(x) for layer in self.layer])
 
 
 class _Block(Module):
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, layer: int) -> None:
         super().__init__()
-        self.attention = _Attention(config)
+        self.attention = _Attention(config, layer)
         self.intermediate = _Intermediate(config) if config.gate is None else _Gated(config)
         self.output = _Output(config.intermediate_size, config, bias=config.down_bias)
 
@@ -118,9 +173,9 @@ class _Block(Module):
 
 
 class _Attention(Module):
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, layer: int) -> None:
         super().__init__()
-        self.self = _SelfAttention(config)
+        self.self = _SelfAttention(config, layer)
         self.output = _Output(config.hidden_size, config, bias=config.output_bias)
         self.LayerNorm: LayerNorm | None = None
         if config.has_more_norms:
@@ -132,26 +187,26 @@ class _Attention(Module):
 
 
 class _SelfAttention(Module):
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, layer: int) -> None:
         super().__init__()
-        hidden, heads = config.hidden_size, config.num_attention_heads
-        head_dim = hidden // heads
+        hidden = config.hidden_size
         self.qkv = Linear(hidden, 3 * hidden, bias=config.qkv_bias, out_dtype="float32")
         self.norms: _QKNorms | None = None
         if config.has_more_norms:
             self.norms = _QKNorms(hidden, config.layer_norm_eps)
-        plan = AttentionConfig(
-            num_heads=heads,
-            num_kv_heads=heads,
-            head_dim=head_dim,
-            scale=head_dim**-0.5,
-            rope=config.rope,
-        )
-        self.attend = _build_attention(config, plan)
+        self.positions: Linear | None = None
+        bias = config.position_bias
+        if isinstance(bias, RelativePositions) and bias.has_projections:
+            self.positions = Linear(hidden, 2 * hidden, bias=True, out_dtype="float32")
+        self.attend = _build_attention(config, layer)
 
     def forward(self, x: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
         qkv = self.qkv(x)
         return self.attend(qkv if self.norms is None else self.norms(qkv), tokens)
+
+    def project_positions(self, x: nn.Tensor) -> nn.Tensor:
+        """Return columns that begin with the queries and keys of relative positions."""
+        return self.qkv(x) if self.positions is None else self.positions(x)
 
 
 class _QKNorms(Module):
@@ -172,9 +227,24 @@ class _QKNorms(Module):
         return self.concat(self.concat(query, key, 0, size), qkv, 2 * size, size)
 
 
+def _attention_plan(config: EncoderConfig) -> AttentionConfig:
+    heads = config.num_attention_heads
+    head_dim = config.hidden_size // heads
+    # A score of disentangled attention has three products in place of one.
+    products = 3 if isinstance(config.position_bias, RelativePositions) else 1
+    return AttentionConfig(
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=head_dim,
+        scale=(products * head_dim) ** -0.5,
+        rope=config.rope,
+    )
+
+
 def _build_attention(
-    config: EncoderConfig, plan: AttentionConfig
-) -> PackedAttention | BiasedAttention | AlibiAttention:
+    config: EncoderConfig, layer: int
+) -> PackedAttention | BiasedAttention | AlibiAttention | DisentangledAttention:
+    plan = _attention_plan(config)
     match config.position_bias:
         case None:
             return PackedAttention(plan, is_causal=False)
@@ -182,6 +252,9 @@ def _build_attention(
             return BiasedAttention(plan)
         case Alibi(slopes=slopes):
             return AlibiAttention(plan, slopes)
+        case RelativePositions() as relative:
+            positions = relative_positions(relative, config.max_tokens)
+            return DisentangledAttention(plan, layer, positions)
 
 
 class _Intermediate(Module):
@@ -189,7 +262,7 @@ class _Intermediate(Module):
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
         self.dense = Linear(hidden, inner, bias=config.up_bias, out_dtype="float32")
-        self.activation = Gelu()
+        self.activation = Gelu(config.activation)
 
     def forward(self, x: nn.Tensor, down: Linear) -> nn.Tensor:
         return self.activation.fused_mlp(x, self.dense, down)

@@ -5,24 +5,31 @@ from __future__ import annotations
 __all__ = (
     "AlibiAttention",
     "BiasedAttention",
+    "DisentangledAttention",
     "MeanRows",
     "MergeRows",
     "PackedAttention",
     "PackedTokens",
     "PickRows",
     "PoolRows",
+    "PositionTiles",
     "Relu",
     "Standardize",
     "UnitNorm",
     "WeighRows",
 )
 
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.graph.module import Module
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class PackedTokens(NamedTuple):
@@ -33,6 +40,7 @@ class PackedTokens(NamedTuple):
     #: Numbers added to attention scores, float32 `[2 * distances - 1, heads]`: by the position of
     #: the key less that of the query, from `1 - distances` on.
     biases: nn.Tensor | None = None
+    position_tiles: nn.Tensor | None = None  #: See `PositionTiles`.
 
 
 class PackedAttention(Module):
@@ -77,6 +85,42 @@ class AlibiAttention(Module):
 
     def forward(self, qkv: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
         """Return `[n, heads * d]` for fused qkv `[n, (heads + 2 * kv_heads) * d]`."""
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class PositionTiles(Module):
+    """The queries and keys of relative positions in all layers, as `DisentangledAttention` reads
+    them: float32 `[layers, 2, heads, tiles, d, 16]`, where the last axis is that of positions."""
+
+    def __init__(self, plan: AttentionConfig) -> None:
+        super().__init__()
+        self.plan = plan
+
+    def forward(self, layers: Sequence[nn.Tensor]) -> nn.Tensor:
+        """Return the tiles of `[positions, columns]` of each layer, the first columns of which are
+        queries and keys."""
+        raise NotImplementedError("encoders are not supported on this target")
+
+
+class DisentangledAttention(Module):
+    """Attention of each token to all of its input, whose scores have products with relative
+    positions, too.
+
+    Args:
+        plan: What to compute.
+        layer: Its tiles among those of the tokens.
+        relative: The relative position of each distance, int32 `[2 * distances - 1]`: of a query
+            less that of the key, from `1 - distances` on.
+    """
+
+    def __init__(self, plan: AttentionConfig, layer: int, relative: NDArray[np.int32]) -> None:
+        super().__init__()
+        self.plan = plan
+        self.layer = layer
+        self.relative = relative
+
+    def forward(self, qkv: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        """Return `[n, heads * d]` for fused qkv `[n, 3 * heads * d]`."""
         raise NotImplementedError("encoders are not supported on this target")
 
 

@@ -1,8 +1,8 @@
-"""The biases of attention scores that a model has learned for ranges of distances."""
+"""The biases of attention scores, or the vectors, that a model has learned for distances."""
 
 from __future__ import annotations
 
-__all__ = ("BucketBias", "bucket_of_distances")
+__all__ = ("BucketBias", "RelativeVectors", "bucket_of_distances", "relative_positions")
 
 import math
 from typing import TYPE_CHECKING
@@ -11,8 +11,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend import nn
 
-from aiomlc.models.config.encoder import PositionBuckets
-from aiomlc.models.graph.layers import Embedding
+from aiomlc.models.config.encoder import PositionBuckets, RelativePositions
+from aiomlc.models.graph.layers import Embedding, LayerNorm
 from aiomlc.models.graph.module import Module
 
 if TYPE_CHECKING:
@@ -49,3 +49,36 @@ def bucket_of_distances(config: PositionBuckets, longest: int) -> NDArray[np.int
     large = np.minimum(exact + growth.astype(np.int64), half - 1)
     buckets = np.where(sizes < exact, sizes, large) + np.where(distances > 0, half, 0)
     return buckets.astype(np.int32)
+
+
+class RelativeVectors(Module):
+    """The vectors of relative positions: float32 `[2 * count, hidden]`."""
+
+    def __init__(self, config: RelativePositions, hidden: int, eps: float) -> None:
+        super().__init__()
+        rows = 2 * config.count
+        self.table: Embedding = Embedding(rows, hidden, keep_float32=True)
+        self.norm: LayerNorm | None = LayerNorm(hidden, eps) if config.has_norm else None
+        self.ids: NDArray[np.int32] = np.arange(rows, dtype=np.int32)
+
+    def forward(self) -> nn.Tensor:
+        x = self.table(nn.Tensor(_expr=relax.const(self.ids)))
+        return x if self.norm is None else self.norm(x)
+
+
+def relative_positions(config: RelativePositions, longest: int) -> NDArray[np.int32]:
+    """Return the row of `RelativeVectors` for each position of a query less that of a key, from
+    `1 - longest` on.
+
+    The logarithms are float32, as in transformers.
+    """
+    distances = np.arange(1 - longest, longest)
+    if config.max_distance:
+        half = config.count // 2
+        sizes = np.maximum(np.abs(distances), half).astype(np.float32) / np.float32(half)
+        whole = np.log(np.array([(config.max_distance - 1) / half], np.float32))
+        shares = np.ceil(np.log(sizes) / whole * np.float32(half - 1)).astype(np.int64)
+        distances = np.where(
+            np.abs(distances) <= half, distances, np.sign(distances) * (half + shares)
+        )
+    return np.clip(distances + config.count, 0, 2 * config.count - 1).astype(np.int32)

@@ -27,7 +27,7 @@ from aiomlc.models.config.vision import (
 )
 from aiomlc.models.graph.block_encoder import BlockEncoder
 from aiomlc.models.graph.columns import PermuteColumns, ScaleColumns, SliceColumns
-from aiomlc.models.graph.encoder import Encoder
+from aiomlc.models.graph.encoder import DisentangledEncoder, Encoder
 from aiomlc.models.graph.feed_forward import GatedMlp, PlainMlp, build_activation
 from aiomlc.models.graph.layers import (
     Add,
@@ -132,7 +132,7 @@ class VisionTower(Module):
         return x
 
 
-AnyEncoder = Encoder | BlockEncoder | VisionTower | SpeechModel
+AnyEncoder = Encoder | DisentangledEncoder | BlockEncoder | VisionTower | SpeechModel
 
 
 class _Block(Module):

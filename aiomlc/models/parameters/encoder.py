@@ -14,6 +14,7 @@ from aiomlc.models.config.encoder import (
     ClassifierConfig,
     EncoderConfig,
     PositionBuckets,
+    RelativePositions,
 )
 from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
@@ -71,20 +72,39 @@ def _head_linear(
 
 def _parameters(config: EncoderConfig) -> Iterator[Parameter]:
     hidden, names = config.hidden_size, config.names
-    yield _matrix("embeddings.word_embeddings", (config.vocab_size, hidden), names.words)
+    size = config.embedding_size or hidden
+    yield _matrix("embeddings.word_embeddings", (config.vocab_size, size), names.words)
     if config.has_position_table:
-        shape = (config.num_positions, hidden)
+        shape = (config.num_positions, size)
         yield _matrix("embeddings.position_embeddings", shape, names.positions)
     if config.num_token_types:
-        shape = (config.num_token_types, hidden)
+        shape = (config.num_token_types, size)
         yield _matrix("embeddings.token_type_embeddings", shape, names.token_types)
-    yield from _norm("embeddings.LayerNorm", hidden, names.norm)
-    if isinstance(config.position_bias, PositionBuckets):
-        shape = (config.position_bias.num_buckets, config.num_attention_heads)
-        table = _matrix("encoder.relative_attention_bias.table", shape, names.position_bias)
-        yield replace(table, keep_float32=True)
+    yield from _norm("embeddings.LayerNorm", size, names.norm)
+    if config.embedding_size is not None:
+        source = [names.embedding_projection]
+        yield from _linear("embeddings.projection", (hidden, size), source, bias=True)
+    yield from _position_bias(config)
     for layer in range(config.num_hidden_layers):
-        yield from _layer(config, f"encoder.layer.{layer}", names.layer.format(layer))
+        yield from _layer(config, f"encoder.layer.{layer}", names.of_layer(layer))
+
+
+def _position_bias(config: EncoderConfig) -> Iterator[Parameter]:
+    names = config.names
+    match config.position_bias:
+        case PositionBuckets(num_buckets=count):
+            shape = (count, config.num_attention_heads)
+            table = _matrix("encoder.relative_attention_bias.table", shape, names.position_bias)
+            yield replace(table, keep_float32=True)
+        case RelativePositions(count=count, has_norm=has_norm):
+            shape = (2 * count, config.hidden_size)
+            table = _matrix("encoder.relative_positions.table", shape, names.relative_positions)
+            yield replace(table, keep_float32=True)
+            if has_norm:
+                name = "encoder.relative_positions.norm"
+                yield from _norm(name, config.hidden_size, names.relative_norm)
+        case _:
+            pass
 
 
 def _layer(config: EncoderConfig, prefix: str, source: str) -> Iterator[Parameter]:
@@ -101,6 +121,10 @@ def _layer(config: EncoderConfig, prefix: str, source: str) -> Iterator[Paramete
     yield from linear("attention.self.qkv", (3 * hidden, hidden), *names.qkv, bias=config.qkv_bias)
     yield from linear("attention.output.dense", square, output, bias=config.output_bias)
     yield from norm("attention.output.LayerNorm", names.attention_norm)
+    bias = config.position_bias
+    if isinstance(bias, RelativePositions) and bias.has_projections:
+        both = names.relative_projections
+        yield from linear("attention.self.positions", (2 * hidden, hidden), *both, bias=True)
     if config.has_more_norms:
         yield from norm("attention.self.norms.query", names.query_norm)
         yield from norm("attention.self.norms.key", names.key_norm)

@@ -56,6 +56,9 @@ class NativeEncoder:
         self._forward = native_function("aiomlc.encoder_forward")
         self._first_position = int(library.metadata["position_offset"])
         self._has_types = library.metadata["num_token_types"] > 1
+        self._prepared: list[Any] = []
+        if library.metadata["is_prepared"]:
+            self._prepared = [self._forward(self._handle, "prepare", [])]
         invalidate_after_fork(self)
 
     def abandon(self) -> None:
@@ -83,7 +86,7 @@ class NativeEncoder:
             (len(each.ids) for each in inputs),
         )
         tensors = [tvm_ffi.from_dlpack(np.fromiter(a, np.int32)) for a in arrays]
-        outputs = self._forward(self._handle, "encode", tensors)
+        outputs = self._forward(self._handle, "encode", [*tensors, *self._prepared])
         rows: Any = np.from_dlpack(outputs)
         return cast("NDArray[np.float32]", rows)
 

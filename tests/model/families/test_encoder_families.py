@@ -50,10 +50,10 @@ def directory_of(model_cache: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return lambda name: write_encoder(root / name, name)
 
 
-def open_encoder(directory: Path) -> NativeEncoder:
+def open_encoder(directory: Path, quantization: str | None = None) -> NativeEncoder:
     async def open_one() -> NativeEncoder:
-        config = EngineConfig(num_threads=2)
-        facts = ModelFacts(find_model(directory))
+        config = EngineConfig(num_threads=2, quantization=quantization)
+        facts = ModelFacts(find_model(directory), config.quantization)
         model = await prepare_model(facts, "cpu", config, lambda _: None)
         weights = model.weights
         params = map_weights(weights.path, weights.nbytes, weights.params)
@@ -81,6 +81,21 @@ def test_outputs_equal_transformers_in_any_batch(directory_of: Directory, name: 
     np.testing.assert_array_equal(np.concatenate(alone), together)
 
 
+@pytest.mark.parametrize(("quantization", "limit"), [("q0bf16", 0.02), ("w8a8", 0.06)])
+@pytest.mark.parametrize("name", ["albert", "deberta_v2", "deberta_v3"])
+def test_smaller_weights_stay_close_in_any_batch(
+    directory_of: Directory, name: str, quantization: str, limit: float
+) -> None:
+    encoder = open_encoder(directory_of(name), quantization)
+    inputs = encoded_texts()
+
+    together = encoder.forward(inputs)
+    alone = [encoder.forward([each]) for each in inputs]
+
+    assert np.linalg.norm(together - stored(name)) <= limit * np.linalg.norm(stored(name))
+    np.testing.assert_array_equal(np.concatenate(alone), together)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_stored_outputs_are_those_of_transformers(name: str) -> None:
     if importlib.util.find_spec("transformers") is None:
@@ -89,7 +104,7 @@ def test_stored_outputs_are_those_of_transformers(name: str) -> None:
     np.testing.assert_allclose(reference_outputs(name), stored(name), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bert_reranker", "xlm_roberta_reranker"])
+@pytest.mark.parametrize("name", ["bert_reranker", "xlm_roberta_reranker", "deberta_v3_reranker"])
 async def test_an_engine_reranks_by_the_sigmoid_of_the_logit(
     directory_of: Directory, name: str
 ) -> None:
@@ -108,9 +123,12 @@ async def test_an_engine_reranks_by_the_sigmoid_of_the_logit(
     assert sum(map(len, (each.ids for each in encoded_texts()[2:4]))) == scores.usage.total_tokens
 
 
-async def test_a_classifier_names_its_labels(directory_of: Directory) -> None:
-    logits = stored("roberta_classifier")[1].astype(np.float64)
-    async with AsyncMLCEngine(directory_of("roberta_classifier")) as engine:
+@pytest.mark.parametrize(
+    "name", ["roberta_classifier", "deberta_v3_classifier", "albert_classifier"]
+)
+async def test_a_classifier_names_its_labels(directory_of: Directory, name: str) -> None:
+    logits = stored(name)[1].astype(np.float64)
+    async with AsyncMLCEngine(directory_of(name)) as engine:
         response = await engine.classify(TEXTS[1])
 
     (result,) = response.data

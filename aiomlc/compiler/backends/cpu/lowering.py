@@ -19,6 +19,7 @@ from aiomlc.compiler.backends.cpu.packed import (
     PACKED_LAYERS,
     CpuAlibiAttention,
     CpuBiasedAttention,
+    CpuDisentangledAttention,
     CpuPackedAttention,
 )
 from aiomlc.compiler.backends.cpu.shard_layers import SHARD_LAYERS
@@ -29,16 +30,30 @@ from aiomlc.compiler.quantization import Quantization
 from aiomlc.models.graph.block_encoder import BlockEncoder
 from aiomlc.models.graph.cached_layers import CacheAttention
 from aiomlc.models.graph.decoder import Decoder
-from aiomlc.models.graph.encoder import Encoder
+from aiomlc.models.graph.encoder import DisentangledEncoder, Encoder
 from aiomlc.models.graph.layers import Embedding, Linear
 from aiomlc.models.graph.module import Mutator
 from aiomlc.models.graph.moe import MoE
-from aiomlc.models.graph.packed import AlibiAttention, BiasedAttention, PackedAttention
+from aiomlc.models.graph.packed import (
+    AlibiAttention,
+    BiasedAttention,
+    DisentangledAttention,
+    PackedAttention,
+)
 from aiomlc.models.graph.speech import SpeechModel
 from aiomlc.models.graph.vision import AnyEncoder, VisionTower
 from aiomlc.models.parameters.packed_layout import Layout
 
-Graph = TypeVar("Graph", Decoder, Encoder, BlockEncoder, VisionTower, SpeechModel, AnyEncoder)
+Graph = TypeVar(
+    "Graph",
+    Decoder,
+    Encoder,
+    DisentangledEncoder,
+    BlockEncoder,
+    VisionTower,
+    SpeechModel,
+    AnyEncoder,
+)
 
 #: Replacements of the layers without a matrix.
 _REPLACEMENTS: Mapping[type, Callable[[Any], nn.Module]] = {
@@ -76,6 +91,8 @@ class _Lowering(Mutator):
                 return CpuBiasedAttention(node, rounds=self._rounds)
             case AlibiAttention():
                 return CpuAlibiAttention(node, rounds=self._rounds)
+            case DisentangledAttention():
+                return CpuDisentangledAttention(node, rounds=self._rounds)
             case _:
                 pass
 

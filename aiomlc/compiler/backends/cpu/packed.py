@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ("PACKED_LAYERS", "CpuAlibiAttention", "CpuBiasedAttention", "CpuPackedAttention")
+__all__ = (
+    "PACKED_LAYERS",
+    "CpuAlibiAttention",
+    "CpuBiasedAttention",
+    "CpuDisentangledAttention",
+    "CpuPackedAttention",
+)
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from tvm import relax
@@ -17,17 +23,23 @@ from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.packed import (
     AlibiAttention,
     BiasedAttention,
+    DisentangledAttention,
     MeanRows,
     MergeRows,
     PackedAttention,
     PackedTokens,
     PickRows,
     PoolRows,
+    PositionTiles,
     Relu,
     Standardize,
     UnitNorm,
     WeighRows,
 )
+from aiomlc.models.parameters.packed_layout import TILE_ROWS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Query heads, key heads, window, causality and rounding.
 _Heads: TypeAlias = tuple[int, int, int, int, int]
@@ -118,6 +130,45 @@ class CpuAlibiAttention(Module):
         return _attend_with("packed_alibi_attention", self, qkv, tokens, slopes)
 
 
+class CpuPositionTiles(Module):
+    """The tiles of relative positions."""
+
+    def __init__(self, layer: PositionTiles) -> None:
+        super().__init__()
+        self.plan: AttentionConfig = layer.plan
+
+    def forward(self, layers: Sequence[nn.Tensor]) -> nn.Tensor:
+        plan = self.plan
+        tiles = -(-int(layers[0].shape[0]) // TILE_ROWS)
+        shape = (len(layers), 2, plan.num_heads, tiles, plan.head_dim, TILE_ROWS)
+        return call_kernel("position_tiles", [*layers, plan.num_heads], shape, "float32")
+
+
+class CpuDisentangledAttention(Module):
+    """Attention without a KV cache, with products with relative positions.
+
+    Args:
+        layer: What to compute.
+        rounds: As of `CpuPackedAttention`; products with relative positions are float32.
+    """
+
+    def __init__(self, layer: DisentangledAttention, *, rounds: bool) -> None:
+        super().__init__()
+        self.plan: AttentionConfig = layer.plan
+        self.heads: _Heads = _whole_heads(layer.plan, rounds)
+        self.layer: int = layer.layer
+        self.relative: NDArray[np.int32] = layer.relative
+
+    def forward(self, qkv: nn.Tensor, tokens: PackedTokens) -> nn.Tensor:
+        assert tokens.position_tiles is not None, "an argument of the graphs of such layers"
+        n, plan = qkv.shape[0], self.plan
+        relative = nn.Tensor(_expr=relax.const(self.relative))
+        inputs = [qkv.reshape(n, -1), tokens.lengths, tokens.position_tiles, relative]
+        settings = [self.layer, relax.ShapeExpr(self.heads), plan.scale]
+        shape = (n, plan.num_heads * plan.head_dim)
+        return call_kernel("packed_disentangled_attention", [*inputs, *settings], shape, "float32")
+
+
 def _rounding(plan: AttentionConfig, rounds: bool) -> int:
     return int(rounds and plan.head_dim % _PAIRED_ELEMENTS == 0)
 
@@ -182,6 +233,7 @@ PACKED_LAYERS: Mapping[type, Callable[[Any], nn.Module]] = {
     MergeRows: CpuMergeRows,
     PickRows: lambda layer: RowsCall(f"{layer.end}_rows"),
     PoolRows: lambda _: RowsCall("pool_rows"),
+    PositionTiles: CpuPositionTiles,
     Relu: lambda _: KernelCall("relu"),
     Standardize: CpuStandardize,
     UnitNorm: CpuUnitNorm,

@@ -24,8 +24,7 @@ void WritePanels(const float* rows, int64_t stride, int64_t count, int64_t size,
   const auto write_panel = ActiveLinearKernels().write_panel;
   for (int64_t row = 0; row < count; row += kPanelRows) {
     const int64_t height = std::min(kPanelRows, count - row);
-    write_panel(
-        {rows + row * stride, FloatType::kF32, stride, height, size, panels + row * size});
+    write_panel({rows + row * stride, FloatType::kF32, stride, height, size, panels + row * size});
   }
 }
 
@@ -108,10 +107,9 @@ TileBiases DisentangledBiases::OfTile(const TileQueries& tile) const {
                {tile.first - (tile.length - 1), last}, scratch, kOfQueries);
   for (int64_t begin = 0; begin < tile.length; begin += kTilePageSize) {
     const int64_t slots = std::min<int64_t>(kTilePageSize, tile.length - begin);
-    const Products of_keys = Multiply(keys + begin * inputs_.key_stride, inputs_.key_stride, slots,
-                                      positions_.queries + matrix,
-                                      {tile.first - (begin + slots - 1), last - begin}, scratch,
-                                      kOfKeys);
+    const Products of_keys = Multiply(
+        keys + begin * inputs_.key_stride, inputs_.key_stride, slots, positions_.queries + matrix,
+        {tile.first - (begin + slots - 1), last - begin}, scratch, kOfKeys);
     for (int64_t slot = 0; slot < slots; ++slot) {
       const int32_t* relative = relative_ + tile.first - (begin + slot);
       const float* of_query = of_queries.values;

@@ -225,8 +225,8 @@ class WholeSequences {
       tile.num_heads =
           static_cast<int>(std::min<int64_t>(kMaxTileQueries, sequence.length - first));
       if (shape_.biases != nullptr) {
-        const TileBiases biases = shape_.biases->OfTile(
-            {sequence.begin, sequence.length, head, first, tile.num_heads});
+        const TileBiases biases =
+            shape_.biases->OfTile({sequence.begin, sequence.length, head, first, tile.num_heads});
         tile.biases = biases.values;
         tile.bias_stride = biases.stride;
       }

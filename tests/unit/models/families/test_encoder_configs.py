@@ -110,7 +110,23 @@ def test_the_first_position_of_roberta_follows_that_of_the_padding(tmp_path: Pat
     [
         ("mpnet", {"relative_attention_num_buckets": 16}, "relative_attention_num_buckets", "32"),
         ("mpnet", {"max_position_embeddings": 2}, "max_position_embeddings", "must be >= 3"),
-        ("electra", {"embedding_size": 24}, "embedding_size", r"hidden_size \(48\), got 24"),
+        (
+            "albert",
+            {"num_hidden_groups": 6},
+            "num_hidden_groups",
+            r"num_hidden_layers \(5\), got 6",
+        ),
+        ("albert", {"inner_group_num": 17}, "inner_group_num", "must be <= 16, got 17"),
+        ("albert", {"hidden_act": "relu"}, "hidden_act", 'must be one of "gelu", "gelu_new"'),
+        ("deberta_v3", {"relative_attention": False}, "relative_attention", "true, got false"),
+        ("deberta_v3", {"pos_att_type": "c2p"}, "pos_att_type", r"must be c2p\|p2c, got c2p"),
+        ("deberta_v3", {"pos_att_type": None}, "pos_att_type", r"must be c2p\|p2c, but is missing"),
+        ("deberta_v3", {"conv_kernel_size": 3}, "conv_kernel_size", "must be 0: a layer of conv"),
+        ("deberta_v3", {"embedding_size": 24}, "embedding_size", r"hidden_size \(48\), got 24"),
+        ("deberta_v3", {"attention_head_size": 16}, "attention_head_size", r"\(12\), got 16"),
+        ("deberta_v3", {"position_buckets": 1}, "position_buckets", ">= 2 and at most"),
+        ("deberta_v3", {"max_relative_positions": 5}, "position_buckets", r"\(5\) less 3, got 8"),
+        ("deberta_v3_classifier", {"pooler_hidden_act": "tanh"}, "pooler_hidden_act", '"gelu"'),
         ("jina_bert", {"feed_forward_type": "original"}, "feed_forward_type", 'must be "geglu"'),
         ("jina_bert", {"feed_forward_type": None}, "feed_forward_type", 'must be "geglu"'),
         (
@@ -142,6 +158,20 @@ def test_an_invalid_field_of_another_family_is_reported(
         read_description(tmp_path)
 
     assert caught.value.field == field
+
+
+def test_layers_of_albert_share_their_weights() -> None:
+    config = encoder_config("albert")
+
+    assert isinstance(config, EncoderConfig)
+    assert config.num_hidden_layers == 4
+    # Three times the two layers of the first group, and twice those of the second.
+    assert config.layers == (0, 1, 0, 1, 0, 1, 2, 3, 2, 3)
+    prefixes = {config.names.of_layer(layer) for layer in range(config.num_hidden_layers)}
+    group = "encoder.albert_layer_groups"
+    assert prefixes == {f"{group}.{i}.albert_layers.{j}." for i in (0, 1) for j in (0, 1)}
+    sources = [source for p in encoder_parameters(config) for source in p.sources]
+    assert len(sources) == len(set(sources))
 
 
 @pytest.mark.parametrize("name", ["jina_bert", "jina_bert_code"])
