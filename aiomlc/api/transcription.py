@@ -171,10 +171,13 @@ async def open_transcription(
     opened = engine.open_request(f"transcription-{uuid.uuid4().hex}")
     try:
         with opened.step():
-            from aiomlc.runtime.audio.sources import load_audio  # Imported late, with NumPy.
+            # Imported late, with NumPy.
+            from aiomlc.runtime.audio.sources import load_audio, recordings
 
-            samples = await load_audio(audio, transcriber.limits, param)
-            run = await transcriber.start(samples, options)
+            async with recordings.get():
+                samples = await load_audio(audio, transcriber.limits, param)
+                run = await transcriber.start(samples, options)
+                del samples
     except BaseException:
         opened.close()
         raise

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ("AudioInput", "load_audio")
+__all__ = ("AudioInput", "load_audio", "recordings")
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 #: Samples (mono, 16 kHz, float32 or float64), the bytes of a file, or its path.
 AudioInput: TypeAlias = "NDArray[np.floating] | bytes | str | os.PathLike[str]"
-_decodings = LoopLimiter(2)  # Which bounds the memory.
+#: Recordings whose samples are in memory, between `load_audio` and their features; each takes
+#: up to 350 kB a second.
+recordings: Final = LoopLimiter(2)
 
 
 async def load_audio(
@@ -34,8 +36,7 @@ async def load_audio(
             limit; `param` names the field.
         MissingPackageError: If a package of the extra `audio` is not installed.
     """
-    async with _decodings.get():
-        return await run_in_worker(lambda is_cancelled: _load(source, limits, param, is_cancelled))
+    return await run_in_worker(lambda is_cancelled: _load(source, limits, param, is_cancelled))
 
 
 def _load(

@@ -131,7 +131,9 @@ class Transcriber:
 
         # A short recording is followed by silence, a long one by zeros in its last window.
         missing = self.window_frames * self.features.hop - len(samples)
-        return self.features.features(np.pad(samples, (0, max(0, missing))), check)
+        if missing > 0:
+            samples = np.pad(samples, (0, missing))
+        return self.features.features(samples, check)
 
 
 @final

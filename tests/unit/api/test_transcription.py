@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 import pytest
 from anyio import create_task_group, fail_after, to_thread, wait_all_tasks_blocked
@@ -17,9 +20,11 @@ from aiomlc.errors import (
     RequestAbortedError,
     RequestFailedError,
 )
+from aiomlc.runtime.audio import sources
 from aiomlc.runtime.embedding.encoder_engine import MAX_OPEN_REQUESTS
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder
 from aiomlc.runtime.mock.speech import fake_speech
+from aiomlc.runtime.speech.features import LogMel
 from aiomlc.runtime.speech.transcriber import Transcriber
 from aiomlc.testing import FakeCore, FakeEncoder, FakeSpeech, fake_loader
 
@@ -216,6 +221,38 @@ async def test_a_dropped_stream_keeps_no_engine_from_draining() -> None:
         del stream
         with fail_after(10):
             assert await engine.drain()
+
+
+async def test_two_recordings_at_a_time_have_their_samples_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    features, gate = LogMel.features, threading.Semaphore(0)
+    held: list[int] = []
+    most: list[int] = []
+
+    def counted(self: LogMel, samples: NDArray[np.float32], *rest: Any) -> NDArray[np.float32]:  # noqa: ANN401
+        gate.acquire()
+        most.append(len(held))
+        held.pop()
+        return features(self, samples, *rest)
+
+    def checked(*arguments: Any) -> NDArray[np.float32]:  # noqa: ANN401
+        held.append(1)
+        return check(*arguments)
+
+    check = sources._checked
+    monkeypatch.setattr(sources, "_checked", checked)
+    monkeypatch.setattr(LogMel, "features", counted)
+    async with open_engine(FakeSpeech([])) as engine, create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(engine.transcribe, audio(1))
+        with fail_after(10):
+            while len(held) < 2:
+                await checkpoint()
+        await wait_all_tasks_blocked()
+        gate.release(8)
+
+    assert max(most) == 2
 
 
 async def test_a_closed_stream_ends() -> None:
