@@ -11,6 +11,8 @@ from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.models import SpeechConfig
 from aiomlc.models.config.fields import Fields
 from aiomlc.runtime.speech.features import LogMel
+from aiomlc.runtime.speech.segments import FRAMES_PER_TIMESTAMP
+from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.model_files import load_errors
 
 _GENERATION = "generation_config.json"
@@ -77,22 +79,57 @@ def read_speech_tokens(files: ConfigFiles, config: SpeechConfig) -> SpeechTokens
     reader = _TokenReader(fields, config.vocab_size)
     is_multilingual = fields.boolean("is_multilingual", False)
     with load_errors(path):
-        return SpeechTokens(
+        tokens = SpeechTokens(
             end=reader.token("eos_token_id"),
             start=reader.token("decoder_start_token_id"),
             no_timestamps=reader.token("no_timestamps_token_id"),
             previous=reader.optional("prev_sot_token_id"),
-            languages={
-                name.strip("<|>"): token for name, token in reader.named("lang_to_id").items()
-            }
-            if is_multilingual
-            else {},
+            languages=_by_code(fields, reader.named("lang_to_id")) if is_multilingual else {},
             tasks=reader.named("task_to_id") if is_multilingual else {},
             suppressed=reader.tokens("suppress_tokens"),
             suppressed_first=reader.tokens("begin_suppress_tokens"),
             max_first_timestamp=fields.integer("max_initial_timestamp_index")
             if "max_initial_timestamp_index" in fields
             else None,
+        )
+        _check(tokens, fields, config)
+        return tokens
+
+
+def _by_code(fields: Fields, tokens: Mapping[str, int]) -> dict[str, int]:
+    codes = {name.strip("<|>"): token for name, token in tokens.items()}
+    if "" in codes or len(codes) < len(tokens):
+        raise fields.error("lang_to_id", f"must have different codes, got {safe_repr([*tokens])}")
+
+    return codes
+
+
+def _check(tokens: SpeechTokens, fields: Fields, config: SpeechConfig) -> None:
+    """Require that a token is left at each step, whatever the rules suppress."""
+    end, first = tokens.end, tokens.first_timestamp
+    count = config.window_frames // FRAMES_PER_TIMESTAMP + 1
+    if not end < first <= config.vocab_size - count:
+        raise fields.error(
+            "no_timestamps_token_id",
+            f"must be at least eos_token_id, {end}, and be followed by {count} timestamps within "
+            f"{config.vocab_size} tokens, got {tokens.no_timestamps}",
+        )
+
+    suppressed = {
+        "suppress_tokens": tokens.suppressed,
+        "begin_suppress_tokens": tokens.suppressed_first,
+    }
+    for name, ids in suppressed.items():
+        if ids and max(ids) >= first:
+            raise fields.error(name, f"must have no timestamps, from {first}, got {max(ids)}")
+
+    if end in tokens.suppressed:
+        raise fields.error("suppress_tokens", f"must not have eos_token_id, {end}")
+
+    if not set(range(end)).difference(*suppressed.values()):
+        raise fields.error(
+            "suppress_tokens",
+            f"must leave a token of text, below {end}, together with begin_suppress_tokens",
         )
 
 

@@ -21,7 +21,12 @@ from aiomlc.runtime.loading.prepare import prepare_model
 from aiomlc.runtime.native.speech import NativeSpeech, SlotTokens
 from aiomlc.weights import map_weights
 from tests.model.make_speech_reference import DECODED, GENERATED, OPTIONS, REFERENCE, SECONDS
-from tests.model.tiny_speech import GENERATION_CONFIG, speech_audio, write_speech
+from tests.model.tiny_speech import (
+    GENERATION_CONFIG,
+    SPEECH_CONFIG,
+    speech_audio,
+    write_speech,
+)
 
 OpenSpeech = Callable[..., NativeSpeech]
 #: Without thresholds, like `generate` by default.
@@ -198,6 +203,27 @@ async def test_a_seed_repeats_a_text_of_a_temperature(speech_directory: Path) ->
     assert texts[0] == texts[1] != texts[2]
 
 
+FIRST_TIMESTAMP = GENERATION_CONFIG["no_timestamps_token_id"] + 1
+END = GENERATION_CONFIG["eos_token_id"]
+RULES_WITHOUT_A_TOKEN: dict[str, list[dict[str, Any]]] = {
+    "no_timestamps_token_id": [
+        {"no_timestamps_token_id": 0},
+        {"no_timestamps_token_id": FIRST_TIMESTAMP},
+        {"no_timestamps_token_id": SPEECH_CONFIG["vocab_size"] - 1},
+        {"eos_token_id": FIRST_TIMESTAMP},
+    ],
+    "suppress_tokens": [
+        {"suppress_tokens": [END]},
+        {"suppress_tokens": [FIRST_TIMESTAMP]},
+        {"suppress_tokens": list(range(END))},
+        {"begin_suppress_tokens": list(range(END))},
+        {"eos_token_id": 0, "begin_suppress_tokens": []},
+    ],
+    "begin_suppress_tokens": [{"begin_suppress_tokens": [FIRST_TIMESTAMP + 3]}],
+    "lang_to_id": [{"lang_to_id": {"<||>": 122}}, {"lang_to_id": {"<|en|>": 122, "en": 123}}],
+}
+
+
 @pytest.mark.parametrize(
     ("file", "fields", "field"),
     [
@@ -208,6 +234,11 @@ async def test_a_seed_repeats_a_text_of_a_temperature(speech_directory: Path) ->
         ("generation_config.json", {"eos_token_id": 10**6}, "eos_token_id"),
         ("generation_config.json", {"no_timestamps_token_id": None}, "no_timestamps_token_id"),
         ("generation_config.json", {"suppress_tokens": [-1]}, "suppress_tokens"),
+        *(
+            ("generation_config.json", fields, field)
+            for field, values in RULES_WITHOUT_A_TOKEN.items()
+            for fields in values
+        ),
         ("preprocessor_config.json", {"feature_size": 128}, "feature_size"),
         ("preprocessor_config.json", {"chunk_length": 30}, "chunk_length"),
     ],
