@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "ABSENT_IF_NONE",
     "FIRST_ERROR",
     "NONE_IS_EMPTY",
     "UNKNOWN_IN_PART",
@@ -56,6 +57,8 @@ def _check_is_json(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
+#: Of a field that JSON omits if it is None.
+ABSENT_IF_NONE: Any = Field(exclude_if=lambda value: value is None)
 #: A JSON object with arbitrary fields, such as a JSON schema or template variables.
 JsonObject = Annotated[dict[str, Any], AfterValidator(_check_is_json)]
 

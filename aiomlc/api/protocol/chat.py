@@ -27,16 +27,12 @@ from typing import Annotated, Any, Literal, Protocol, final
 
 from pydantic import Field
 
-from aiomlc.api.protocol.base import WireModel, construct_unchecked, model_dict
+from aiomlc.api.protocol.base import ABSENT_IF_NONE, WireModel, construct_unchecked, model_dict
 from aiomlc.api.protocol.messages import ToolCall
 from aiomlc.api.protocol.usage import StreamedWithUsage, Usage
 
 # Only JSONFFIEngine uses "error", because it delivers errors as chunks.
 FinishReason = Literal["stop", "length", "tool_calls", "error"]
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 @final
@@ -61,8 +57,8 @@ class ChatCompletionMessage(WireModel):
     content: str | None  #: None if the message has only tool calls.
     refusal: str | None = None
     #: The reasoning before the content; an extension of OpenAI's API that other servers share.
-    reasoning_content: Annotated[str | None, Field(exclude_if=_is_none)] = None
-    tool_calls: Annotated[list[ToolCall] | None, Field(exclude_if=_is_none)] = None
+    reasoning_content: Annotated[str | None, ABSENT_IF_NONE] = None
+    tool_calls: Annotated[list[ToolCall] | None, ABSENT_IF_NONE] = None
 
 
 class TopLogprob(WireModel):
@@ -127,7 +123,7 @@ def unread_entries(logprobs: ChoiceLogprobs | None) -> UnreadEntries | list[Toke
 
 #: One entry per prompt token, None for the first. An extension of OpenAI's API; None (and omitted
 #: from the JSON) unless requested.
-PromptLogprobs = Annotated[list[TokenLogprob | None] | None, Field(exclude_if=_is_none)]
+PromptLogprobs = Annotated[list[TokenLogprob | None] | None, ABSENT_IF_NONE]
 
 
 class Choice(WireModel):
@@ -155,27 +151,27 @@ class ChatCompletion(WireModel):
 class FunctionDelta(WireModel):
     """The function's name in the first delta of a tool call, then deltas of its JSON arguments."""
 
-    name: Annotated[str | None, Field(exclude_if=_is_none)] = None
-    arguments: Annotated[str | None, Field(exclude_if=_is_none)] = None
+    name: Annotated[str | None, ABSENT_IF_NONE] = None
+    arguments: Annotated[str | None, ABSENT_IF_NONE] = None
 
 
 class ChoiceDeltaToolCall(WireModel):
     """New text of the tool call at `index`; only the first delta has the id, type and name."""
 
     index: int
-    id: Annotated[str | None, Field(exclude_if=_is_none)] = None
-    type: Annotated[Literal["function"] | None, Field(exclude_if=_is_none)] = None
+    id: Annotated[str | None, ABSENT_IF_NONE] = None
+    type: Annotated[Literal["function"] | None, ABSENT_IF_NONE] = None
     function: FunctionDelta
 
 
 class ChoiceDelta(WireModel):
     """New parts of a message; the JSON omits fields without a value."""
 
-    role: Annotated[Literal["assistant"] | None, Field(exclude_if=_is_none)] = None
+    role: Annotated[Literal["assistant"] | None, ABSENT_IF_NONE] = None
     #: Empty if the delta has no text; the JSON then omits the field.
     content: Annotated[str | None, Field(exclude_if=_is_no_text)] = _NoText()
-    reasoning_content: Annotated[str | None, Field(exclude_if=_is_none)] = None
-    tool_calls: Annotated[list[ChoiceDeltaToolCall] | None, Field(exclude_if=_is_none)] = None
+    reasoning_content: Annotated[str | None, ABSENT_IF_NONE] = None
+    tool_calls: Annotated[list[ChoiceDeltaToolCall] | None, ABSENT_IF_NONE] = None
 
 
 class ChunkChoice(WireModel):

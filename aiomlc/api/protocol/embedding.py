@@ -17,13 +17,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
-    SerializerFunctionWrapHandler,
     StrictBool,
     StrictStr,
-    model_serializer,
 )
 
-from aiomlc.api.protocol.base import WireModel, parse
+from aiomlc.api.protocol.base import ABSENT_IF_NONE, WireModel, parse
 from aiomlc.api.protocol.ignored import IgnoredFields
 from aiomlc.api.protocol.request import Name, are_token_ids, with_extra_body
 from aiomlc.runtime.tokenization.prompt_encoder import MAX_PROMPT_CHARACTERS
@@ -89,17 +87,10 @@ class Embedding(WireModel):
     object: Literal["embedding"] = "embedding"
     index: int  #: The index of the input.
     embedding: list[float] | str  #: A string is base64 of little-endian float32 values.
-    sparse_embedding: SparseEmbedding | None = None  #: With `return_sparse`.
+    #: With `return_sparse`.
+    sparse_embedding: Annotated[SparseEmbedding | None, ABSENT_IF_NONE] = None
     #: With `return_multi_vector`: the vector of each token but the first.
-    multi_vector: list[list[float] | str] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = serialize(self)
-        for name in ("sparse_embedding", "multi_vector"):
-            if fields.get(name, self) is None:
-                del fields[name]
-        return fields
+    multi_vector: Annotated[list[list[float] | str] | None, ABSENT_IF_NONE] = None
 
 
 class EmbeddingUsage(WireModel):

@@ -30,13 +30,11 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
     StrictBool,
     StrictStr,
-    model_serializer,
 )
 
-from aiomlc.api.protocol.base import WireModel, parse
+from aiomlc.api.protocol.base import ABSENT_IF_NONE, WireModel, parse
 from aiomlc.api.protocol.embedding import to_inputs
 from aiomlc.api.protocol.ignored import IgnoredFields
 from aiomlc.api.protocol.request import Name, with_extra_body
@@ -145,14 +143,8 @@ class RerankResult(WireModel):
 
     index: int  #: The index of the document in the request.
     relevance_score: float
-    document: RankedDocument | None = None  #: With `return_documents`.
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = serialize(self)
-        if fields.get("document", self) is None:
-            del fields["document"]
-        return fields
+    #: With `return_documents`.
+    document: Annotated[RankedDocument | None, ABSENT_IF_NONE] = None
 
 
 class RerankResponse(WireModel):

@@ -17,13 +17,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from aiomlc.api.protocol.base import WireModel
+from aiomlc.api.protocol.base import ABSENT_IF_NONE, WireModel
 
 Status = Literal["in_progress", "completed", "incomplete"]
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 class OutputText(WireModel):
@@ -121,7 +117,7 @@ class Response(WireModel):
     output: list[OutputItem]
     parallel_tool_calls: bool
     previous_response_id: None = None
-    reasoning: Annotated[dict[str, Any] | None, Field(exclude_if=_is_none)] = None
+    reasoning: Annotated[dict[str, Any] | None, ABSENT_IF_NONE] = None
     temperature: float | None
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
@@ -157,13 +153,13 @@ class ResponseEvent(WireModel):
         "response.incomplete",
     ]
     sequence_number: int  #: Counts the events of the stream from 0.
-    response: Annotated[Response | None, Field(exclude_if=_is_none)] = None
-    output_index: Annotated[int | None, Field(exclude_if=_is_none)] = None
-    item: Annotated[OutputItem | None, Field(exclude_if=_is_none)] = None
-    item_id: Annotated[str | None, Field(exclude_if=_is_none)] = None
-    content_index: Annotated[int | None, Field(exclude_if=_is_none)] = None
-    part: Annotated[OutputText | ReasoningText | None, Field(exclude_if=_is_none)] = None
-    delta: Annotated[str | None, Field(exclude_if=_is_none)] = None
-    text: Annotated[str | None, Field(exclude_if=_is_none)] = None
-    arguments: Annotated[str | None, Field(exclude_if=_is_none)] = None
-    logprobs: Annotated[list[Any] | None, Field(exclude_if=_is_none)] = None
+    response: Annotated[Response | None, ABSENT_IF_NONE] = None
+    output_index: Annotated[int | None, ABSENT_IF_NONE] = None
+    item: Annotated[OutputItem | None, ABSENT_IF_NONE] = None
+    item_id: Annotated[str | None, ABSENT_IF_NONE] = None
+    content_index: Annotated[int | None, ABSENT_IF_NONE] = None
+    part: Annotated[OutputText | ReasoningText | None, ABSENT_IF_NONE] = None
+    delta: Annotated[str | None, ABSENT_IF_NONE] = None
+    text: Annotated[str | None, ABSENT_IF_NONE] = None
+    arguments: Annotated[str | None, ABSENT_IF_NONE] = None
+    logprobs: Annotated[list[Any] | None, ABSENT_IF_NONE] = None

@@ -6,9 +6,9 @@ __all__ = ("CompletionTokensDetails", "PromptTokensDetails", "StreamedWithUsage"
 
 from typing import Annotated, Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from aiomlc.api.protocol.base import WireModel
+from aiomlc.api.protocol.base import ABSENT_IF_NONE, WireModel
 
 
 class PromptTokensDetails(WireModel):
@@ -16,7 +16,7 @@ class PromptTokensDetails(WireModel):
 
     cached_tokens: int = 0  #: Tokens found in the KV cache, computed for another request.
     #: Tokens that are embeddings of images; None if the prompt has no images.
-    image_tokens: Annotated[int | None, Field(exclude_if=lambda value: value is None)] = None
+    image_tokens: Annotated[int | None, ABSENT_IF_NONE] = None
 
 
 class CompletionTokensDetails(WireModel):
@@ -33,11 +33,9 @@ class Usage(WireModel):
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
     #: None unless reasoning is separated from the content.
-    completion_tokens_details: Annotated[
-        CompletionTokensDetails | None, Field(exclude_if=lambda value: value is None)
-    ] = None
+    completion_tokens_details: Annotated[CompletionTokensDetails | None, ABSENT_IF_NONE] = None
     #: Times and rates under MLC LLM's names, or None if not measured; see `request_metrics`.
-    extra: Annotated[dict[str, Any] | None, Field(exclude_if=lambda value: value is None)] = None
+    extra: Annotated[dict[str, Any] | None, ABSENT_IF_NONE] = None
 
 
 class StreamedWithUsage(WireModel):

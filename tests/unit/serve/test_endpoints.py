@@ -359,8 +359,11 @@ async def test_version_and_description() -> None:
     assert {"/v1/chat/completions", "/v1/embeddings", "/metrics"} <= paths.keys()
     form = paths["/v1/audio/transcriptions"]["post"]["requestBody"]["content"]
     assert "file" in form["multipart/form-data"]["schema"]["required"]
-    for schema in document.json()["components"]["schemas"].values():
+    schemas = document.json()["components"]["schemas"]
+    for schema in schemas.values():
         jsonschema.Draft202012Validator.check_schema(schema)
+    assert {"index", "embedding", "sparse_embedding"} <= schemas["Embedding"]["properties"].keys()
+    assert {"index", "relevance_score", "document"} == schemas["RerankResult"]["properties"].keys()
 
 
 @pytest.mark.parametrize("path", ["/", "/playground/index.html"])
