@@ -18,7 +18,7 @@ from aiomlc.compiler.quantization import quantization_named
 from aiomlc.devices import parse_device
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.models import vision_parameters
-from aiomlc.runtime.loading.progress import LoadProgress
+from aiomlc.runtime.loading.progress import LoadProgress, ignore_progress
 from aiomlc.runtime.native.library import load_native
 from aiomlc.runtime.native.platform import physical_cores
 from aiomlc.tools.activations import Importance, check_calibration, measure_importance
@@ -114,7 +114,7 @@ async def convert_weights(  # noqa: PLR0913 - as MLC LLM's `convert_weight`.
         check_calibration(calibration, source, model_type, search=search)
     check_path("output", output)
     destination = await to_thread.run_sync(_check_output, output, force)
-    report = on_progress or _ignore
+    report = on_progress or ignore_progress
     directory = await fetch_source(config, report)
     checkpoint = None if source == "auto" else await fetch_source(source, report)
     await to_thread.run_sync(load_native)
@@ -267,7 +267,3 @@ def _publish(plan: WritePlan, staged: StagedOutput) -> float:
 
     staged.publish(INDEX_FILE, REPLACED_FILES)
     return bits
-
-
-def _ignore(progress: LoadProgress) -> None:
-    pass

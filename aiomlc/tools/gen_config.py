@@ -18,7 +18,7 @@ from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.models import ModelConfig
 from aiomlc.runtime.embedding.pooling import read_sentence_config
-from aiomlc.runtime.loading.progress import LoadProgress
+from aiomlc.runtime.loading.progress import LoadProgress, ignore_progress
 from aiomlc.runtime.templates.registry import get_conversation_template
 from aiomlc.tools.mlc_format import format_named
 from aiomlc.tools.model_config import SizeOverrides, mlc_model_config, mlc_sizes
@@ -137,7 +137,7 @@ async def gen_config(  # noqa: PLR0913 - as MLC LLM's `gen_config`.
     check_flag("force", force)
     check_path("output", output)
     format_named(quantization)
-    directory = await fetch_source(config, on_progress or _ignore)
+    directory = await fetch_source(config, on_progress or ignore_progress)
     generate = _Generator(directory, quantization, conv_template, model_type, overrides)
     destination = await to_thread.run_sync(_check_output, directory, output, force)
     document = await to_thread.run_sync(generate.document)
@@ -273,7 +273,3 @@ def _write(directory: Path, output: Path, staged: Path, document: Mapping[str, A
         (staged / CONFIG_FILE).write_text(json.dumps(document, indent=2), "utf-8")
     except OSError as error:
         raise write_error(staged, error) from None
-
-
-def _ignore(progress: LoadProgress) -> None:
-    pass
