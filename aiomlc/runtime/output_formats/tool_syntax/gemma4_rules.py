@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, final
 
-from aiomlc.errors import BadRequestError
 from aiomlc.runtime.grammar.grammar import lark_json
 from aiomlc.runtime.output_formats.tool_syntax.syntax import ToolSchema
+from aiomlc.runtime.output_formats.tool_syntax.tool_rules import ToolRules, properties_of
 from aiomlc.runtime.output_formats.tool_syntax.typed_value import ROOT_KEYWORDS, resolve
 
 QUOTE: Final = '<|"|>'  #: Stands before and after a string, in which nothing is escaped.
@@ -53,7 +53,7 @@ def _render_key(key: str) -> str:
 
 
 @final
-class Gemma4Rules:
+class Gemma4Rules(ToolRules):
     """The Lark rules of the arguments of one function.
 
     Properties come in the order of the schema, and others than those of the schema do not. A
@@ -65,12 +65,10 @@ class Gemma4Rules:
         literal: Converts fixed text to a Lark expression.
     """
 
+    syntax = "Gemma 4"
+
     def __init__(self, prefix: str, tool: ToolSchema, literal: Callable[[str], str]) -> None:
-        self._prefix = prefix
-        self._tool = tool
-        self._root = tool.parameters
-        self._literal = literal
-        self._rules: list[str] = []
+        super().__init__(prefix, tool, literal)
         self._shared: dict[str, str] = {}  # The rules that several values have, by what they are.
 
     def arguments(self) -> tuple[str, list[str]]:
@@ -169,14 +167,12 @@ class Gemma4Rules:
         return self._rule(f'"[" {items} "]"')
 
     def _object(self, schema: Mapping[str, Any]) -> str:
-        required = list(schema.get("required", ()))
-        properties = {**schema.get("properties", {})}
-        properties.update((key, {}) for key in required if key not in properties)
+        properties, required = properties_of(schema)
         others = schema.get("additionalProperties", True)
         if not properties and others is not False:
             return self._entries(self._value(others))
 
-        return self._rule(f'"{{" {self._chain(properties, {*required})} "}}"')
+        return self._rule(f'"{{" {self._chain(properties, required)} "}}"')
 
     def _chain(self, properties: Mapping[str, Any], required: set[str]) -> str:
         """Return the rule of all properties: each with and without a comma before it."""
@@ -239,17 +235,6 @@ class Gemma4Rules:
         name = f"{self._prefix}_{len(self._rules)}"
         self._rules.append(f"{name}: {expression}")
         return name
-
-    def _check(self, schema: Mapping[str, Any], known: Iterable[str]) -> None:
-        if unknown := schema.keys() - {*known}:
-            raise self._error(f"unsupported keywords in the schema: {', '.join(sorted(unknown))}")
-
-    def _error(self, reason: str) -> BadRequestError:
-        return BadRequestError(
-            f"tool_choice: calls to {self._tool.name!r} cannot be enforced in this model's "
-            f"tool-call format (Gemma 4): {reason}",
-            param="tool_choice",
-        )
 
 
 def _types(value: object) -> frozenset[str]:

@@ -4,41 +4,25 @@ from __future__ import annotations
 
 __all__ = ("PythonicRules",)
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, final
 
-from aiomlc.errors import BadRequestError
-from aiomlc.runtime.grammar.grammar import lark_json
-from aiomlc.runtime.output_formats.tool_syntax.syntax import ToolSchema
-from aiomlc.runtime.output_formats.tool_syntax.typed_value import (
-    ROOT_KEYWORDS,
-    resolve,
-    with_definitions,
-)
+from aiomlc.runtime.output_formats.tool_syntax.tool_rules import ToolRules, properties_of
+from aiomlc.runtime.output_formats.tool_syntax.typed_value import ROOT_KEYWORDS, resolve
 
 _CONSTANTS = {"boolean": ("True", "False"), "null": ("None",)}
 _MAX_DEPTH = 8  # The maximum depth of references, which may be circular.
 
 
 @final
-class PythonicRules:
+class PythonicRules(ToolRules):
     """The Lark rules of a call to one function.
 
     Values are JSON, which differs from Python only in the names of three constants. At the top
     level these are Python's names (`True`, `False`, `None`), within a list or an object JSON's.
-
-    Args:
-        prefix: The prefix of all rule names.
-        tool: The function.
-        literal: Converts fixed text to a Lark expression.
     """
 
-    def __init__(self, prefix: str, tool: ToolSchema, literal: Callable[[str], str]) -> None:
-        self._prefix = prefix
-        self._tool = tool
-        self._root = tool.parameters
-        self._literal = literal
-        self._rules: list[str] = []
+    syntax = "Python calls"
 
     def call(self) -> tuple[str, list[str]]:
         """Return the call as a Lark expression, and the rules that the expression refers to.
@@ -47,20 +31,15 @@ class PythonicRules:
             BadRequestError: If a name is not a Python identifier, or the schema has unsupported
                 keywords.
         """
-        unknown = self._root.keys() - ROOT_KEYWORDS
-        if unknown:
-            raise self._error(f"unsupported keywords in the schema: {', '.join(sorted(unknown))}")
-
+        self._check(self._root, ROOT_KEYWORDS)
         if not all(part.isidentifier() for part in self._tool.name.split(".")):
             raise self._error("the function name is not a dotted Python identifier")
 
-        required = list(self._root.get("required", ()))
-        properties = {**self._root.get("properties", {})}
-        properties.update((key, {}) for key in required if key not in properties)
+        properties, required = properties_of(self._root)
         if not properties and self._root.get("additionalProperties") is not False:
             arguments = self._any_arguments()
         else:
-            arguments = self._chain(properties, set(required))
+            arguments = self._chain(properties, required)
 
         head, tail = self._literal(f"{self._tool.name}("), self._literal(")")
         return f"{head} {arguments} {tail}", self._rules
@@ -99,13 +78,13 @@ class PythonicRules:
     def _any_arguments(self) -> str:
         key = f"KEY_{self._prefix.upper()}"
         self._rules.append(f"{key}: /[a-zA-Z_][a-zA-Z0-9_]*/")
-        self._rules.append(f'{self._prefix}_any: {key} "=" {self._json({})}')
+        self._rules.append(f'{self._prefix}_any: {key} "=" {self._json_rule({})}')
         return f'({self._prefix}_any (", " {self._prefix}_any)*)?'
 
     def _values(self, schema: Any, depth: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON.
         match schema:
             case {"enum": _} | {"const": _}:
-                yield self._json(schema)
+                yield self._json_rule(schema)
             case {"type": "boolean" | "null" as name}:
                 yield from map(self._literal, _CONSTANTS[name])
             case {"type": [*names]}:
@@ -117,16 +96,4 @@ class PythonicRules:
                 for choice in choices:
                     yield from self._values(choice, depth + 1)
             case _:
-                yield self._json(schema)
-
-    def _json(self, schema: object) -> str:
-        rule = f"{self._prefix}_json_{len(self._rules)}"
-        self._rules.append(f"{rule}: {lark_json(with_definitions(schema, self._root))}")
-        return rule
-
-    def _error(self, reason: str) -> BadRequestError:
-        return BadRequestError(
-            f"tool_choice: calls to {self._tool.name!r} cannot be enforced in this model's "
-            f"tool-call format (Python calls): {reason}",
-            param="tool_choice",
-        )
+                yield self._json_rule(schema)

@@ -7,15 +7,13 @@ __all__ = ("TaggedRules",)
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, final
 
-from aiomlc.errors import BadRequestError
-from aiomlc.runtime.grammar.grammar import lark_json
 from aiomlc.runtime.output_formats.tool_syntax.syntax import ToolSchema
+from aiomlc.runtime.output_formats.tool_syntax.tool_rules import ToolRules, properties_of
 from aiomlc.runtime.output_formats.tool_syntax.typed_value import (
     ROOT_KEYWORDS,
     Schema,
     resolve,
     types_of,
-    with_definitions,
 )
 
 # The schema keywords that are supported for unquoted strings.
@@ -35,7 +33,7 @@ class ArgumentLayout(NamedTuple):
 
 
 @final
-class TaggedRules:
+class TaggedRules(ToolRules):
     """The Lark rules of the arguments of one function.
 
     Args:
@@ -45,15 +43,13 @@ class TaggedRules:
         literal: Converts fixed text to a Lark expression.
     """
 
+    syntax = "unquoted values"
+
     def __init__(
         self, prefix: str, tool: ToolSchema, layout: ArgumentLayout, literal: Callable[[str], str]
     ) -> None:
-        self._prefix = prefix
-        self._tool = tool
-        self._root = tool.parameters
+        super().__init__(prefix, tool, literal)
         self._layout = layout
-        self._literal = literal
-        self._rules: list[str] = []
 
     def arguments(self) -> tuple[str, list[str]]:
         """Return all arguments as a Lark expression, and the rules that it refers to.
@@ -61,13 +57,8 @@ class TaggedRules:
         Raises:
             BadRequestError: If the schema has keywords that cannot be enforced.
         """
-        unknown = self._root.keys() - ROOT_KEYWORDS
-        if unknown:
-            raise self._error(f"unsupported keywords in the schema: {', '.join(sorted(unknown))}")
-
-        required = list(self._root.get("required", ()))
-        properties = {**self._root.get("properties", {})}
-        properties.update((key, {}) for key in required if key not in properties)
+        self._check(self._root, ROOT_KEYWORDS)
+        properties, required = properties_of(self._root)
         if not properties and self._root.get("additionalProperties") is not False:
             return f"({self._any_argument()})*", self._rules
 
@@ -123,20 +114,14 @@ class TaggedRules:
                 pass
 
     def _string(self, key: str, schema: Schema) -> str:
-        unknown = schema.keys() - _STRING_KEYWORDS
-        if unknown:
-            keywords = ", ".join(sorted(unknown))
-            raise self._error(f"unsupported keywords in the schema of {key!r}: {keywords}")
-
+        self._check(schema, _STRING_KEYWORDS, f"the schema of {key!r}")
         return self._unquoted_value()
 
     def _constant(self, text: str) -> str:
         return self._literal(f"{text}{self._layout.after_json}")
 
     def _json(self, schema: object) -> str:
-        rule = f"{self._prefix}_json_{len(self._rules)}"
-        self._rules.append(f"{rule}: {lark_json(with_definitions(schema, self._root))}")
-        return f"{rule} {self._literal(self._layout.after_json)}"
+        return f"{self._json_rule(schema)} {self._literal(self._layout.after_json)}"
 
     def _unquoted_value(self) -> str:
         end = self._literal(self._layout.value_end)
@@ -144,10 +129,3 @@ class TaggedRules:
         attribute = "" if end.startswith("<[") else "[lazy]"
         self._rules.append(rf"{rule}{attribute}: /(.|\n)*/ {end}")
         return rule
-
-    def _error(self, reason: str) -> BadRequestError:
-        return BadRequestError(
-            f"tool_choice: calls to {self._tool.name!r} cannot be enforced in this model's "
-            f"tool-call format (unquoted values): {reason}",
-            param="tool_choice",
-        )
