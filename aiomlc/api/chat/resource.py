@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Unpack, final, overload
 from aiomlc.api.chat.aggregate import aggregate
 from aiomlc.api.chat.events import ChatEventStream
 from aiomlc.api.chat.output_parsing import check_tools, parser_factory
-from aiomlc.api.chat.preparation import prepare_chat
+from aiomlc.api.chat.preparation import PreparedChat, prepare_chat
 from aiomlc.api.chat.prompt import with_template_stops
 from aiomlc.api.chat.special_request import echoed_parameters, metrics_stream
 from aiomlc.api.chat.stream import ChatCompletionStream
@@ -26,12 +26,13 @@ from aiomlc.api.protocol.chat_request import (
 )
 from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.protocol.message_params import MessageLike
-from aiomlc.api.session.session import SessionProvider
+from aiomlc.api.session.session import ModelSession, SessionProvider
 from aiomlc.api.streams.pending_response import PendingResponse, returns_pending
 from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.concurrency.misuse import NotCallable, explains, keyword_only
+from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.validation.tracebacks import keeps_origin
 
 T = TypeVar("T")
@@ -125,15 +126,7 @@ class AsyncCompletions:
         Raises:
             AiomlcError: As `create`.
         """
-        session = await self._service.session()
-        images = await session.load_images(request.images)
-        chat = await prepare_chat(request, session.model)
-        prompt = await session.encode_chat(
-            chat.prompt,
-            images=images,
-            add_special_tokens=request.add_special_tokens,
-            split_special_tokens=request.split_special_tokens,
-        )
+        _, prompt = await _prepare(await self._service.session(), request)
         return prompt.token_ids.tolist()
 
     @documents_options(ParseOptions)
@@ -227,14 +220,7 @@ class AsyncCompletions:
         check_tools(request, session.model)
         request_id = request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
         with session.preparation(request, request_id, request.n or 1) as elapsed:
-            images = await session.load_images(request.images)
-            chat = await prepare_chat(request, session.model)
-            prompt = await session.encode_chat(
-                chat.prompt,
-                images=images,
-                add_special_tokens=request.add_special_tokens,
-                split_special_tokens=request.split_special_tokens,
-            )
+            chat, prompt = await _prepare(session, request)
             grammar = await session.compile(chat.output.grammar, chat.output.param, request.n or 1)
 
         # No await from here on, so that a cancelled caller never leaves a request without a reader.
@@ -269,3 +255,18 @@ class AsyncChat(NotCallable):
 
     def __init__(self, service: SessionProvider) -> None:
         self.completions: AsyncCompletions = AsyncCompletions(service)
+
+
+async def _prepare(
+    session: ModelSession, request: ChatCompletionRequest
+) -> tuple[PreparedChat, Prompt]:
+    """Load the images of a chat, render its prompt and encode it."""
+    images = await session.load_images(request.images)
+    chat = await prepare_chat(request, session.model)
+    prompt = await session.encode_chat(
+        chat.prompt,
+        images=images,
+        add_special_tokens=request.add_special_tokens,
+        split_special_tokens=request.split_special_tokens,
+    )
+    return chat, prompt
