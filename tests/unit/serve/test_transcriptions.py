@@ -12,6 +12,7 @@ from openai import BadRequestError
 from openai.types.audio import TranscriptionVerbose
 
 from aiomlc import AsyncMLCEngine
+from aiomlc.runtime.embedding.encoder_engine import MAX_OPEN_REQUESTS
 from aiomlc.serve import ServerOptions, create_app
 from aiomlc.testing import FakeCore, FakeSpeech, fake_loader
 from tests.audio_files import wav_bytes
@@ -207,6 +208,21 @@ async def test_a_failure_after_the_first_segment_is_an_event() -> None:
     assert events[0]["delta"] == "one."
     assert "broken" in events[1]["error"]["message"]
     assert len(events) == 2
+
+
+async def test_a_recording_beyond_the_limit_is_to_be_sent_later() -> None:
+    async with open_engine() as engine, http_client(create_app({"m": engine})) as client:
+        streams = [
+            await engine.stream_transcription(np.zeros(160, np.float32))
+            for _ in range(MAX_OPEN_REQUESTS)
+        ]
+        refused = await client.post("/v1/audio/transcriptions", files={"file": FILE})
+        for stream in streams:
+            stream.close()
+        accepted = await client.post("/v1/audio/transcriptions", files={"file": FILE})
+
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert accepted.status_code == 200
 
 
 async def test_a_decoder_does_not_transcribe() -> None:
