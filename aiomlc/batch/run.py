@@ -4,8 +4,6 @@ from __future__ import annotations
 
 __all__ = ("BatchProgress", "BatchSummary", "run_batch")
 
-import os
-import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +45,7 @@ from aiomlc.serve.http.json_text import to_json
 from aiomlc.serve.models import ModelRegistry, Served, to_registry
 from aiomlc.serve.options import ServerOptions
 from aiomlc.validation.json_values import short_repr
+from aiomlc.validation.regular_files import open_regular_file
 from aiomlc.validation.shortages import names_shortages
 
 DEFAULT_IN_FLIGHT: Final = 64  # Twice the sequences of mode "local", so that none has to wait.
@@ -137,15 +136,10 @@ def _open_files(source: Path, target: Path) -> Iterator[tuple[BinaryIO, OutputFi
 
 
 def _open_input(path: Path) -> BinaryIO:
-    # Not blocking, as a pipe without a writer would.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise BadRequestError(
-            f"{path}: the input must be a regular file, which is read more than once", param="input"
-        )
-
-    return os.fdopen(descriptor, "rb")
+    try:
+        return open_regular_file(path)
+    except ValueError as error:  # It is read more than once.
+        raise BadRequestError(f"{path}: the input {error}", param="input") from None
 
 
 @final

@@ -22,7 +22,6 @@ __all__ = (
 
 import io
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +29,7 @@ from typing import Any, Final
 
 from aiomlc.errors import AiomlcError, ModelLoadError, ModelNotFoundError
 from aiomlc.validation import json_values
+from aiomlc.validation.regular_files import open_regular_file, require_regular
 
 #: The largest configuration file, weight index or chat template, in bytes.
 MAX_JSON_BYTES: Final = 16 << 20
@@ -38,16 +38,6 @@ MAX_TOKENIZER_BYTES: Final = 128 << 20
 
 _POINTER: Final = b"version https://git-lfs.github.com/spec/"
 _MAX_POINTER_BYTES: Final = 1024  # As in the specification of Git LFS.
-
-# A FIFO is opened without waiting for its writer, and a terminal does not become ours.
-_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_FILE_TYPES: Final = (
-    (stat.S_ISDIR, "a directory"),
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISCHR, "a character device"),
-    (stat.S_ISBLK, "a block device"),
-    (stat.S_ISSOCK, "a socket"),
-)
 
 
 @contextmanager
@@ -58,10 +48,8 @@ def open_file(path: Path) -> Iterator[io.BufferedReader]:
         ModelNotFoundError: If the file does not exist.
         ModelLoadError: If it is not a regular file or cannot be read.
     """
-    with load_errors(path), os.fdopen(os.open(path, _OPEN_FLAGS), "rb") as file:
-        status = os.fstat(file.fileno())
-        _require_regular(path, status)
-        if status.st_size <= _MAX_POINTER_BYTES:
+    with load_errors(path), open_regular_file(path) as file:
+        if os.fstat(file.fileno()).st_size <= _MAX_POINTER_BYTES:
             _require_content(path, file)
         yield file
 
@@ -75,7 +63,7 @@ def file_size(path: Path) -> int:
     """
     with load_errors(path):
         status = path.stat()
-        _require_regular(path, status)
+        require_regular(status)
         if status.st_size <= _MAX_POINTER_BYTES:
             with open_file(path):
                 pass
@@ -213,11 +201,3 @@ def _require_content(path: Path, file: io.BufferedReader) -> None:
             "directory, or download the model with `aiomlc pull`",
             path=path,
         )
-
-
-def _require_regular(path: Path, status: os.stat_result) -> None:
-    if stat.S_ISREG(status.st_mode):
-        return
-
-    kinds = (name for is_kind, name in _FILE_TYPES if is_kind(status.st_mode))
-    raise ModelLoadError(f"{path}: must be a regular file, got {next(kinds, '?')}", path=path)

@@ -15,6 +15,7 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.audio.decode import SAMPLE_RATE, decode_audio
 from aiomlc.runtime.audio.limits import AudioLimits
 from aiomlc.runtime.concurrency.worker_thread import LoopLimiter, run_in_worker
+from aiomlc.validation.regular_files import open_regular_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,7 +83,7 @@ def _checked(samples: NDArray[np.floating], limits: AudioLimits, param: str) -> 
 
 def _read(path: Path, limits: AudioLimits, param: str) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_regular_file(path) as file:
             # One byte more than allowed, which the decoder refuses.
             return file.read(limits.max_bytes + 1)
     except (OSError, ValueError) as error:

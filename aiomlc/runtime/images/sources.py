@@ -7,7 +7,6 @@ __all__ = ("ImageSources", "decode_image")
 import base64
 import binascii
 import os
-import stat
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.images.limits import ImageLimits
 from aiomlc.runtime.images.reference import ImageReference
 from aiomlc.validation.json_values import safe_repr
+from aiomlc.validation.regular_files import open_regular_file
 
 _SCHEMES = "a data: URL with base64, or a file: or http(s): URL that the operator allows"
 
@@ -205,10 +205,7 @@ def _read_regular(path: Path, limit: int) -> bytes:
         ValueError: If it is another kind of file, or has more bytes than `limit`.
         OSError: If it cannot be read.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is no regular file")
-
+    with open_regular_file(path, os.O_NOFOLLOW) as file:
         data = file.read(limit + 1)
 
     if len(data) > limit:

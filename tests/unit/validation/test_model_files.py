@@ -22,6 +22,7 @@ OTHER_FILES = (
     "registry.py",
     "trial_process.py",
     "model_files.py",
+    "regular_files.py",
 )
 ROOMS = (
     "models",

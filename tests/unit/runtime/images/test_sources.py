@@ -128,8 +128,8 @@ async def test_only_regular_files_within_the_limit_are_read(tmp_path: Path) -> N
     sources = ImageSources(ImageLimits(max_bytes=1000), local_path=tmp_path)
 
     for name, reason in {
-        "fifo": "no regular file",
-        "": "Is a directory",
+        "fifo": "must be a regular file, got a FIFO",
+        "": "must be a regular file, got a directory",
         "large": "at most 1000 bytes",
         "none": "No such file",
         "a%00b": "no path",
