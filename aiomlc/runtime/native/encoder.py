@@ -64,6 +64,7 @@ class NativeEncoder:
     def abandon(self) -> None:
         """Leak the encoder, because a forked process must not free it."""
         leak(self._handle)
+        leak(self._prepared)
 
     def forward(self, inputs: Sequence[EncoderInput]) -> NDArray[np.float32]:
         """Compute the last hidden states of inputs, concatenated without padding, or their logits.
