@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend import nn
 
+from aiomlc.compiler.audio_graph import audio_graph
 from aiomlc.compiler.backends.registry import backend_of
 from aiomlc.compiler.cache import LIBRARY_NAME, METADATA_NAME
 from aiomlc.compiler.cache_graph import CacheGraph
@@ -23,7 +24,7 @@ from aiomlc.compiler.quantization import Quantization, quantization_of
 from aiomlc.compiler.speech_graph import speech_graph
 from aiomlc.compiler.vision_graph import vision_graph
 from aiomlc.config import PAGE_SIZE
-from aiomlc.models import DecoderConfig, SpeechConfig, VisionConfig, decoder_parameters
+from aiomlc.models import AudioConfig, DecoderConfig, SpeechConfig, VisionConfig, decoder_parameters
 from aiomlc.models.graph.decoder import Decoder
 
 Report = Callable[[str, float], None]
@@ -47,6 +48,8 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
             module, metadata = _decoder_graph(job, job.config, quantization)
         case VisionConfig():
             module, metadata = vision_graph(job.config, quantization, backend, compiler)
+        case AudioConfig():
+            module, metadata = audio_graph(job.config, quantization, backend, compiler)
         case SpeechConfig():
             module, metadata = speech_graph(job.config, quantization, backend, compiler)
         case _:

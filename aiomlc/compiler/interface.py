@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tvm import relax
 
     from aiomlc.compiler.cache_graph import CacheGraph
+    from aiomlc.models.graph.any_encoder import AnyEncoder
     from aiomlc.models.graph.decoder import Decoder
-    from aiomlc.models.graph.vision import AnyEncoder
 
 
 @dataclass(frozen=True, slots=True)

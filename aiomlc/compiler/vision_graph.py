@@ -32,7 +32,7 @@ def vision_graph(
     metadata = {
         "model_type": config.model_type,
         "quantization": quantization.name,
-        "inputs": list(inputs),
+        "inputs": {"encode": list(inputs)},
         "embedded_size": config.embedded_size,
         "has_class_token": config.has_class_token,
         "params": parameter_records(

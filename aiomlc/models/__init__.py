@@ -5,11 +5,13 @@ Importing this package does not import tvm; only the modules of `graph` do.
 
 from __future__ import annotations
 
+from aiomlc.models.config.audio import AudioConfig
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig, EncoderNames
 from aiomlc.models.config.layers import AttentionConfig, ExpertsConfig, LayerConfig, MlpConfig
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.config.speech import SpeechConfig
+from aiomlc.models.config.tower import TowerConfig
 from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.description import (
     ModelDescription,
@@ -18,6 +20,7 @@ from aiomlc.models.description import (
     read_description,
     with_own_head,
 )
+from aiomlc.models.parameters.audio import audio_parameters
 from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.encoder import encoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
@@ -29,6 +32,7 @@ __all__ = (
     "MODEL_TYPES",
     "AnyConfig",
     "AttentionConfig",
+    "AudioConfig",
     "BlockEncoderConfig",
     "DecoderConfig",
     "EncoderConfig",
@@ -41,7 +45,9 @@ __all__ = (
     "Parameter",
     "RopeConfig",
     "SpeechConfig",
+    "TowerConfig",
     "VisionConfig",
+    "audio_parameters",
     "decoder_parameters",
     "describe_model",
     "encoder_parameters",

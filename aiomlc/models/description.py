@@ -19,6 +19,7 @@ from aiomlc.gguf.config import config_fields
 from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.gguf.mmproj import find_mmproj, tower_fields, tower_qkv
 from aiomlc.gguf.model import read_gguf
+from aiomlc.models.config.audio import AudioConfig
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig, EncoderNames
 from aiomlc.models.config.fields import Fields
@@ -26,6 +27,7 @@ from aiomlc.models.config.output_head import has_own_head
 from aiomlc.models.config.speech import SpeechConfig
 from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.embedders import as_encoder, with_prefix
+from aiomlc.models.parameters.audio import audio_parameters
 from aiomlc.models.parameters.decoder import decoder_parameters
 from aiomlc.models.parameters.encoder import encoder_parameters
 from aiomlc.models.parameters.parameter import Parameter
@@ -37,8 +39,9 @@ from aiomlc.models.registry import (
     WITH_IMAGES,
     AnyConfig,
     ModelConfig,
+    Tower,
     parse_model,
-    parse_vision,
+    parse_tower,
 )
 from aiomlc.validation.model_files import load_errors
 from aiomlc.validation.model_formats import describe_unsupported
@@ -55,7 +58,7 @@ class ModelDescription:
     config: ModelConfig
     path: Path  #: The config file.
     quantization: str | None  #: Of the weights of an MLC directory; None for Hugging Face.
-    vision: VisionConfig | None = None  #: The tower of a decoder that reads images.
+    tower: Tower | None = None  #: Of a decoder that reads images or audio.
 
 
 def model_parameters(config: AnyConfig) -> tuple[Parameter, ...]:
@@ -67,6 +70,8 @@ def model_parameters(config: AnyConfig) -> tuple[Parameter, ...]:
             return encoder_parameters(config)
         case VisionConfig():
             return vision_parameters(config)
+        case AudioConfig():
+            return audio_parameters(config)
         case SpeechConfig():
             return speech_parameters(config)
 
@@ -95,8 +100,8 @@ def describe_model(files: ConfigFiles) -> ModelDescription:
         quantization = fields.string("quantization")
         inner = fields.flattened("model_config")
         config = parse_model(fields, inner)
-        vision = parse_vision(inner) if inner.string("model_type") in _MLC_VISION else None
-        return ModelDescription(_for_task(config, inner, files), path, quantization, vision)
+        tower = parse_tower(inner) if inner.string("model_type") in _MLC_VISION else None
+        return ModelDescription(_for_task(config, inner, files), path, quantization, tower)
 
     path = files.path("config.json")
     if (values := files.object(path.name)) is None:
@@ -106,9 +111,9 @@ def describe_model(files: ConfigFiles) -> ModelDescription:
 
     fields = Fields(values, path)
     parsed = parse_model(fields, fields)
-    vision = parse_vision(fields)
-    config = with_own_head(parsed, directory, vision)
-    return ModelDescription(_for_task(config, fields, files), path, None, vision)
+    tower = parse_tower(fields)
+    config = with_own_head(parsed, directory, tower)
+    return ModelDescription(_for_task(config, fields, files), path, None, tower)
 
 
 def _for_task(config: ModelConfig, fields: Fields, files: ConfigFiles) -> ModelConfig:
@@ -124,9 +129,7 @@ def _for_task(config: ModelConfig, fields: Fields, files: ConfigFiles) -> ModelC
                 return config
 
 
-def with_own_head(
-    config: ModelConfig, directory: Path, vision: VisionConfig | None = None
-) -> ModelConfig:
+def with_own_head(config: ModelConfig, directory: Path, tower: Tower | None = None) -> ModelConfig:
     """Return the configuration of a Hugging Face directory as its tensors have it.
 
     As in transformers, an output head that differs from the embedding is not tied to it.
@@ -136,7 +139,7 @@ def with_own_head(
 
     embedding = hf_name(config.model_type, "model.embed_tokens")
     head = hf_name(config.model_type, "lm_head")
-    renamed = str if vision is None else vision.renamed
+    renamed = str if tower is None else tower.renamed
     is_tied = not has_own_head(directory, embedding, head, renamed)
     return replace(config, tie_word_embeddings=is_tied)
 

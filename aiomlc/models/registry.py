@@ -8,14 +8,16 @@ __all__ = (
     "WITH_IMAGES",
     "AnyConfig",
     "ModelConfig",
+    "Tower",
     "parse_model",
-    "parse_vision",
+    "parse_tower",
     "supported_type",
 )
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from aiomlc.models.config.audio import AudioConfig
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig
 from aiomlc.models.config.fields import Fields, quote
@@ -68,6 +70,7 @@ from aiomlc.models.families import (
     qwen2_moe,
     qwen3,
     qwen3_5,
+    qwen3_asr,
     qwen3_moe,
     qwen3_next,
     qwen3_vl,
@@ -82,8 +85,9 @@ from aiomlc.models.families.vision_towers import text_fields
 from aiomlc.validation.model_files import load_errors
 
 ModelConfig = DecoderConfig | EncoderConfig | BlockEncoderConfig | SpeechConfig
+Tower = VisionConfig | AudioConfig
 #: The config of anything that is compiled to a library: a tower is a part of a model.
-AnyConfig = ModelConfig | VisionConfig
+AnyConfig = ModelConfig | Tower
 
 MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
@@ -147,6 +151,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "qwen3_5_moe": qwen3_5.parse_moe,
         "qwen3_5_moe_text": qwen3_5.parse_moe_text,
         "qwen3_5_text": qwen3_5.parse_text,
+        "qwen3_asr": qwen3_asr.parse,
         "qwen3_moe": qwen3_moe.parse,
         "qwen3_next": qwen3_next.parse,
         "qwen3_vl": qwen3_vl.parse,
@@ -180,6 +185,11 @@ VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig | None]] = MappingPro
         "qwen3_vl_moe": qwen_towers.parse_qwen3_vl,
         "smolvlm": idefics3.parse_smolvlm_vision,
     }
+)
+
+#: Model types that read audio, and the readers of their towers' configs.
+AUDIO_TYPES: Mapping[str, Callable[[Fields], AudioConfig]] = MappingProxyType(
+    {"qwen3_asr": qwen3_asr.parse_audio}
 )
 
 #: The changes of decoders that read images but have the GGUF files of text.
@@ -218,14 +228,18 @@ def _parse_text(fields: Fields) -> ModelConfig:
     return MODEL_TYPES[supported_type(fields)](fields)
 
 
-def parse_vision(fields: Fields) -> VisionConfig | None:
+def parse_tower(fields: Fields) -> Tower | None:
     """Parse the tower of a model, if its config has one.
 
     Raises:
         ModelLoadError: If a field is invalid.
     """
     with load_errors(fields.path):
-        parse = VISION_TYPES.get(fields.string("model_type"))
+        model_type = fields.string("model_type")
+        if (parse_audio := AUDIO_TYPES.get(model_type)) is not None:
+            return parse_audio(fields)
+
+        parse = VISION_TYPES.get(model_type)
         if parse is None or not fields.nested("vision_config").names():
             return None
 

@@ -63,6 +63,7 @@ _UNSUPPORTED = (
     "llava_next",
     "mistral3",
     "nemotron",
+    "qwen3_asr",
     "roberta",
     "smolvlm",
     "xlm-roberta",
@@ -166,9 +167,9 @@ def read_tower(directory: Path, config: ConvertibleConfig) -> VisionConfig | Non
     if values.get("model_type") != "llava":
         return None
 
-    vision = describe_model(files).vision
+    vision = describe_model(files).tower
     is_known = config.model_type in _LLAVA_DECODERS and values.get(_LAYER, -2) == -2
-    if vision is None or not is_known or not _is_mlc_tower(vision):
+    if not isinstance(vision, VisionConfig) or not is_known or not _is_mlc_tower(vision):
         raise BadRequestError(
             f"{directory}: MLC's format has LLaVA with a tower of CLIP, without its last layer and "
             f"its class token, and a decoder of type {' or '.join(_LLAVA_DECODERS)}; open the "

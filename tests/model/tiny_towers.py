@@ -211,8 +211,8 @@ def write_tower_model(directory: Path, name: str) -> Path:
 
 def tower_weights(directory: Path, name: str) -> Weights:
     """Return the tensors of the tower whose config is in a directory."""
-    vision = read_description(directory).vision
-    assert vision is not None
+    vision = read_description(directory).tower
+    assert isinstance(vision, VisionConfig)
     return dict(_weights(TOWERS[name], vision))
 
 

@@ -267,14 +267,14 @@ def vision_tokenizer() -> Tokenizer:
 def vision_weights(directory: Path) -> Weights:
     """Return the weights of the config in a directory, identical on every machine."""
     description = read_description(directory)
-    assert description.vision is not None
-    kind = description.vision.model_type
+    assert description.tower is not None
+    kind = description.tower.model_type
     names = _IDEFICS3_NAMES if kind in ("idefics3", "smolvlm") else _HUB_NAMES
-    if kind in ("llava", "llava_next") and not description.vision.rope_theta:
+    if kind in ("llava", "llava_next") and not description.tower.rope_theta:
         names = names | {"vision_tower.": "vision_tower.vision_model."}
     random = np.random.Generator(np.random.PCG64(7))
     weights: Weights = {}
-    for config in (description.config, description.vision):
+    for config in (description.config, description.tower):
         for parameter in model_parameters(config):
             for name, values in _values(random, parameter):
                 begin = next((begin for begin in names if name.startswith(begin)), "")

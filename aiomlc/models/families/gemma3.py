@@ -19,7 +19,8 @@ from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
 from aiomlc.models.config.sliding_window import sliding_layers
-from aiomlc.models.config.vision import LinearStep, NormStep, PoolStep, VisionConfig
+from aiomlc.models.config.tower import LinearStep, NormStep, PoolStep
+from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.families.gemma import GEMMA_RULES, gemma_traits, with_gemma_scale
 from aiomlc.models.families.vision_towers import parse_tower
 

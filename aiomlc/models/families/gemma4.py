@@ -24,15 +24,15 @@ from aiomlc.models.config.layers import (
     MlpConfig,
 )
 from aiomlc.models.config.sliding_window import sliding_layers
-from aiomlc.models.config.vision import (
+from aiomlc.models.config.tower import (
     LinearStep,
     PoolStep,
     ScaleStep,
     StandardizeStep,
     TowerNames,
     UnitNormStep,
-    VisionConfig,
 )
+from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.families.gemma3n import gemma3n_traits
 from aiomlc.models.families.layer_types import shared_sources
 from aiomlc.models.families.moe_fields import parse_experts

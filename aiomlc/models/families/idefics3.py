@@ -7,7 +7,8 @@ __all__ = ("parse_smolvlm_vision", "parse_vision")
 from dataclasses import replace
 
 from aiomlc.models.config.fields import Fields
-from aiomlc.models.config.vision import LinearStep, MergeStep, VisionConfig
+from aiomlc.models.config.tower import LinearStep, MergeStep
+from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.families.vision_towers import parse_tower, text_fields
 
 _PREFIXES = (

@@ -7,7 +7,8 @@ __all__ = ("parse_vision",)
 from typing import Final
 
 from aiomlc.models.config.fields import Fields
-from aiomlc.models.config.vision import MergeStep, NormStep, TowerNames, VisionConfig
+from aiomlc.models.config.tower import MergeStep, NormStep, TowerNames
+from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.families.llava import drops_class_token, feature_layers, mlp_projector
 from aiomlc.models.families.vision_towers import HUB_PREFIXES, parse_tower, text_fields
 

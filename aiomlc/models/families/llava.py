@@ -5,13 +5,8 @@ from __future__ import annotations
 __all__ = ("drops_class_token", "feature_layers", "mlp_projector", "parse_vision")
 
 from aiomlc.models.config.fields import Fields, quote
-from aiomlc.models.config.vision import (
-    ActivationStep,
-    LinearStep,
-    MergeStep,
-    ProjectorStep,
-    VisionConfig,
-)
+from aiomlc.models.config.tower import ActivationStep, LinearStep, MergeStep, ProjectorStep
+from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.families.vision_towers import (
     HUB_PREFIXES,
     Tower,

@@ -7,7 +7,8 @@ __all__ = ("parse_vision", "text_fields")
 from typing import Final
 
 from aiomlc.models.config.fields import Fields
-from aiomlc.models.config.vision import LinearStep, MergeStep, NormStep, VisionConfig
+from aiomlc.models.config.tower import LinearStep, MergeStep, NormStep
+from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.families import vision_towers
 from aiomlc.models.families.llava import feature_layers, mlp_projector
 from aiomlc.models.families.vision_towers import HUB_PREFIXES, parse_tower

@@ -8,16 +8,15 @@ from typing import Final
 
 from aiomlc.models.config.activation import Activation
 from aiomlc.models.config.fields import Fields
-from aiomlc.models.config.vision import (
+from aiomlc.models.config.tower import (
     ActivationStep,
-    LayerFeature,
     LinearStep,
     MergeStep,
     NormStep,
     ProjectorStep,
     TowerNames,
-    VisionConfig,
 )
+from aiomlc.models.config.vision import LayerFeature, VisionConfig
 
 _EPS: Final = 1e-6
 _THETA: Final = 10_000.0

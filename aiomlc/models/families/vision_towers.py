@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aiomlc.models.config.activation import Activation
 from aiomlc.models.config.fields import Fields, quote
-from aiomlc.models.config.vision import TowerNames
+from aiomlc.models.config.tower import TowerNames
 
 #: The names of directories of the hub, and of those that transformers 4.52 to 4.57 wrote.
 HUB_PREFIXES: Final = (

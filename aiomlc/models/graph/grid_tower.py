@@ -9,7 +9,8 @@ from tvm.relax.frontend import nn
 from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.graph.columns import ConcatColumns
 from aiomlc.models.graph.packed import PackedTokens, WeighRows
-from aiomlc.models.graph.vision import VisionTower, build_projector
+from aiomlc.models.graph.tower import build_projector
+from aiomlc.models.graph.vision import VisionTower
 
 
 class GridTower(VisionTower):

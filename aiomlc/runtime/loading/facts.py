@@ -15,7 +15,7 @@ from aiomlc.models import (
     ModelDescription,
     Parameter,
     SpeechConfig,
-    VisionConfig,
+    TowerConfig,
     describe_model,
     model_parameters,
 )
@@ -29,6 +29,7 @@ from aiomlc.weights.plan import make_plan
 
 # By the kind of model. The others than decoders are small, and embeddings are compared numerically.
 _DEFAULTS: Final = {
+    "audio": "q0f32",
     "decoder": "q4f16_1",
     "encoder": "q0f32",
     "speech": "q0f32",
@@ -76,12 +77,12 @@ class ModelFacts:
 
     @cached_property
     def tower(self) -> ModelFacts | None:
-        """The facts of the tower that reads images for a decoder; None if it has none.
+        """The facts of the tower that reads for a decoder; None if it has none.
 
         A directory may have a decoder without the tower that its config describes.
         """
         description = self.description
-        if description.vision is None or self._tower is not None:
+        if description.tower is None or self._tower is not None:
             return None
 
         vision = self._vision_quantization
@@ -95,8 +96,8 @@ class ModelFacts:
     @property
     def config(self) -> AnyConfig:
         """The configuration of the model, or of the tower."""
-        if self._tower is not None and self._tower.vision is not None:
-            return self._tower.vision
+        if self._tower is not None and self._tower.tower is not None:
+            return self._tower.tower
 
         return self.description.config
 
@@ -115,9 +116,9 @@ class ModelFacts:
         """The tensors in the weight files. Their data is not read."""
         read = read_source if self._tower is None else read_tower_source
         source = read(self.directory.files)
-        if (vision := self.description.vision) is not None:
-            source = source.renamed(vision.renamed)
-        if isinstance(self.config, VisionConfig | SpeechConfig):
+        if (tower := self.description.tower) is not None:
+            source = source.renamed(tower.renamed)
+        if isinstance(self.config, TowerConfig | SpeechConfig):
             source = source.with_flat_columns(self.parameters)
         return source
 

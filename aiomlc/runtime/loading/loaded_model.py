@@ -11,15 +11,17 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import Core
 from aiomlc.runtime.engine.prefix_transfer import PrefixTransfers
 from aiomlc.runtime.grammar.cache import GrammarCache
+from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.output_formats.harmony import ChannelFormat
 from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 from aiomlc.runtime.output_formats.tool_format import ToolFormat
 from aiomlc.runtime.templates.prompt_template import PromptTemplate
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
-from aiomlc.runtime.vision.vision_model import VisionModel
+from aiomlc.runtime.towers.piece_model import PieceModel
 from aiomlc.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
+    from aiomlc.runtime.audio.recording import Recording
     from aiomlc.runtime.embedding.embedder import Classifier, Embedder
     from aiomlc.runtime.loading.memory_plan import MemoryPlan
     from aiomlc.runtime.speech.transcriber import Transcriber
@@ -47,7 +49,9 @@ class LoadedModel:
     #: Of a model that writes messages in channels, in place of the two formats above.
     channel_format: ChannelFormat | None = None
     grammars: GrammarCache | None = None  #: None if output cannot be constrained.
-    vision: VisionModel | None = None  #: None if it does not read images.
+    vision: PieceModel[ImageData] | None = None  #: None if it does not read images.
+    audio: PieceModel[Recording] | None = None  #: None if it does not read audio.
+    audio_rows_per_second: float = 0.0  #: Positions of a prompt that a second of audio takes.
     memory_plan: MemoryPlan | None = None  #: None for the mock model.
     prefix_transfers: PrefixTransfers | None = None  #: None for the mock model.
     #: Whether this is `mock://echo`, which repeats its prompt whatever the request asks for. The
@@ -63,7 +67,7 @@ class LoadedModel:
         adds = self.adds_special_tokens if add_special_tokens is None else add_special_tokens
         return self.tokenizer.add_special_tokens(token_ids) if adds else token_ids
 
-    def require_vision(self, param: str) -> VisionModel:
+    def require_vision(self, param: str) -> PieceModel[ImageData]:
         """Return the part that reads images.
 
         Args:

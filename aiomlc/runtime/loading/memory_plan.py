@@ -99,9 +99,9 @@ class MemoryPlan:
         return sum(model.kv_bytes_per_token for model in self.models)
 
     @property
-    def vision_bytes(self) -> int:
-        """Bytes of the tower that reads images, of a batch, and of the images that are kept."""
-        return sum(model.vision_bytes for model in self.models)
+    def tower_bytes(self) -> int:
+        """Bytes of the tower that reads images or audio, of a batch, and of what is kept."""
+        return sum(model.tower_bytes for model in self.models)
 
     @property
     def num_pages(self) -> int:
@@ -146,7 +146,7 @@ class MemoryPlan:
     @property
     def total_bytes(self) -> int:
         """Sum of all parts, for comparison with `budget.nbytes`."""
-        fixed = self.weight_bytes + self.vision_bytes + self.temporary_bytes + self.logits_bytes
+        fixed = self.weight_bytes + self.tower_bytes + self.temporary_bytes + self.logits_bytes
         return fixed + self.kv_cache_bytes + self.recurrent_state_bytes
 
     @property
@@ -190,8 +190,8 @@ class MemoryPlan:
         yield "weights", self.weight_bytes, "mapped from the cache on disk"
         if self.idle_expert_bytes:
             yield "  idle experts", self.idle_expert_bytes, "of a token; dropped if memory is short"
-        if self.vision_bytes:
-            yield "vision", self.vision_bytes, "weights of the tower, and images"
+        if self.tower_bytes:
+            yield "tower", self.tower_bytes, "its weights, and the images or audio that it reads"
         yield "KV cache", self.kv_cache_bytes, pages
         if self.recurrent_state_bytes:
             slots = f"{self.limits.num_slots:,} slots with their checkpoints"
@@ -274,7 +274,7 @@ def plan_models(
     is_speculative = config.speculative_mode != "disable"
     sizes = step_sizes(config, mode=mode, context_window=models[0].context_window)
     fixed = (
-        sum(model.weight_bytes + model.vision_bytes for model in models)
+        sum(model.weight_bytes + model.tower_bytes for model in models)
         + _temporary_bytes(models, sizes, is_speculative=is_speculative)
         + _logits_bytes(models, sizes, is_speculative=is_speculative)
     )

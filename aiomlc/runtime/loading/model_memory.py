@@ -11,12 +11,13 @@ from aiomlc.compiler import Backend
 from aiomlc.compiler.parameters import pack_parameters, shard_quantization
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
-from aiomlc.models import DecoderConfig, VisionConfig, decoder_parameters
+from aiomlc.models import AnyConfig, AudioConfig, DecoderConfig, VisionConfig, decoder_parameters
+from aiomlc.models.config.audio import BATCH_CHUNKS
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.shards import divided_model
 from aiomlc.runtime.native.recurrent_slots import slot_bytes
-from aiomlc.runtime.vision.tower_batcher import BATCH_TOKENS, CACHE_BYTES
+from aiomlc.runtime.towers.tower_batcher import BATCH_TOKENS, CACHE_BYTES
 from aiomlc.weights.plan import packed_file_bytes
 
 
@@ -35,8 +36,8 @@ class ModelMemory:
     slot_bytes: int = 0  #: Size of the recurrent states after some tokens; 0 without such layers.
     recorded_bytes_per_token: int = 0  #: Inputs of recurrent layers, kept to undo drafts.
     logits_per_row: int = 1  #: Copies of a row's logits that exist at once.
-    #: Of the tower that reads images: its packed file, a batch, and the embedded images it keeps.
-    vision_bytes: int = 0
+    #: Of the tower: its packed file, a batch, and the embedded items that it keeps.
+    tower_bytes: int = 0
     #: Of `weight_bytes`: experts that one token does not use, which may stay on disk.
     idle_expert_bytes: int = 0
     #: The processes that compute it together; sizes are those of all of them.
@@ -78,7 +79,7 @@ def model_memory(facts: ModelFacts, backend: Backend, engine_config: EngineConfi
         logits_per_row=2 if config.final_logit_softcapping else 1,
         num_shards=count,
         weight_bytes=count * packed_file_bytes(packed),
-        vision_bytes=_vision_bytes(facts.tower, backend),
+        tower_bytes=_tower_bytes(facts.tower, backend),
         idle_expert_bytes=count * _idle_expert_bytes(config, packed),
         kv_bytes_per_token=count * 2 * heads * cache.row_bytes(shape.head_dim),
         slot_bytes=slot_bytes([mixer.state_size for mixer in config.recurrent]),
@@ -88,14 +89,23 @@ def model_memory(facts: ModelFacts, backend: Backend, engine_config: EngineConfi
     )
 
 
-def _vision_bytes(facts: ModelFacts | None, backend: Backend) -> int:
+def _tower_bytes(facts: ModelFacts | None, backend: Backend) -> int:
     if facts is None:
         return 0
 
-    assert isinstance(facts.config, VisionConfig)
     packed = [parameter.stored_as(backend.layout_family) for parameter in facts.packed]
-    batch = 4 * facts.config.token_floats * BATCH_TOKENS
-    return packed_file_bytes(packed) + batch + CACHE_BYTES
+    return packed_file_bytes(packed) + _batch_bytes(facts.config) + CACHE_BYTES
+
+
+def _batch_bytes(tower: AnyConfig) -> int:
+    """Return the bytes of what a tower computes at once."""
+    match tower:
+        case VisionConfig():
+            return 4 * tower.token_floats * BATCH_TOKENS
+        case AudioConfig():
+            return 4 * (tower.chunk_floats * BATCH_CHUNKS + tower.layer_floats * BATCH_TOKENS)
+        case _:
+            raise AssertionError(tower)
 
 
 def _idle_expert_bytes(config: DecoderConfig, packed: Sequence[PackedParameter]) -> int:

@@ -30,7 +30,7 @@ from aiomlc.runtime.loading.model_directory import (
     fetch_model,
     find_draft,
 )
-from aiomlc.runtime.loading.open_vision import open_vision
+from aiomlc.runtime.loading.open_tower import OpenedTower, open_tower
 from aiomlc.runtime.loading.prepare import PreparedModel, prepare_model
 from aiomlc.runtime.loading.progress import LoadProgress, OnProgress, ignore_progress
 from aiomlc.runtime.loading.text_files import TextFiles, read_tokenizer
@@ -42,7 +42,6 @@ from aiomlc.runtime.native.processors import memory_nodes, on_processors, place_
 from aiomlc.runtime.native.self_test import require_equal_rows
 from aiomlc.runtime.native.shard_processes import ShardProcesses
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
-from aiomlc.runtime.vision.vision_model import VisionModel
 from aiomlc.weights import map_weights
 
 _logger = logging.getLogger("aiomlc")
@@ -102,9 +101,9 @@ async def load_decoder(
     report(LoadProgress("load", None, "reading the tokenizer"))
     # First, so that an invalid file is refused before the weights are converted.
     files = await to_thread.run_sync(TextFiles.read, facts)
-    vision = await open_vision(facts, files.tokenizer, config, report)
+    tower = await open_tower(facts, files.tokenizer, config, report)
     opened = await open_native(facts, device, mode, config, report, faults)
-    return await to_thread.run_sync(_assemble, facts.directory, files, opened, config, vision)
+    return await to_thread.run_sync(_assemble, facts.directory, files, opened, config, tower)
 
 
 async def open_native(
@@ -283,7 +282,7 @@ def _assemble(
     files: TextFiles,
     opened: OpenedModel,
     config: EngineConfig,
-    vision: VisionModel | None,
+    tower: OpenedTower,
 ) -> LoadedModel:
     if opened.draft_directory is not None:
         _check_tokenizer(files.tokenizer, opened.draft_directory)
@@ -318,7 +317,9 @@ def _assemble(
         tool_format=files.formats.tool_format,
         reasoning_format=files.formats.reasoning_format,
         channel_format=files.formats.channel_format,
-        vision=vision,
+        vision=tower.vision,
+        audio=tower.audio,
+        audio_rows_per_second=tower.audio_rows_per_second,
         memory_plan=opened.plan,
         prefix_transfers=None if kv_format is None else PrefixTransfers(core, kv_format),
         # Without a reference to `opened`, which would keep the native model alive.

@@ -13,7 +13,7 @@ from aiomlc.compiler import backend_of, compile_model, read_library
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
-from aiomlc.models import AnyConfig, DecoderConfig, VisionConfig
+from aiomlc.models import AnyConfig, DecoderConfig, TowerConfig
 from aiomlc.runtime.loading.capacity import check_encoder
 from aiomlc.runtime.loading.device import find_device
 from aiomlc.runtime.loading.facts import ModelFacts
@@ -122,7 +122,7 @@ def compile_job(
 
 
 def _with_window(model: AnyConfig, config: EngineConfig) -> AnyConfig:
-    if isinstance(model, VisionConfig):
+    if isinstance(model, TowerConfig):
         return model
 
     if not isinstance(model, DecoderConfig):

@@ -39,7 +39,7 @@ class NativeTower:
             self._handle = native_function("aiomlc.encoder_open")(module, list(params), num_threads)
 
         self._forward = native_function("aiomlc.encoder_forward")
-        self._inputs: list[str] = library.metadata["inputs"]
+        self._inputs: dict[str, list[str]] = library.metadata["inputs"]
         self._params = {
             record["name"]: param
             for record, param in zip(library.metadata["params"], params, strict=True)
@@ -58,14 +58,17 @@ class NativeTower:
         values: Any = np.from_dlpack(cast("Any", self._params[name]))
         return cast("NDArray[np.float32]", values)
 
-    def forward(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Compute embedded rows, float32 `[rows, size]`. Blocks; thread-safe.
+    def forward(
+        self, inputs: Mapping[str, NDArray[Any]], function: str = "encode"
+    ) -> NDArray[np.float32]:
+        """Compute rows, float32 `[rows, size]`. Blocks; thread-safe.
 
         Args:
-            inputs: Contiguous float32 and int32 arrays by the names of the library's inputs.
+            inputs: Contiguous float32 and int32 arrays by the names of the function's inputs.
+            function: The function of the library; `encode` returns embedded rows.
         """
         import tvm_ffi
 
-        tensors = [tvm_ffi.from_dlpack(inputs[name]) for name in self._inputs]
-        rows: Any = np.from_dlpack(self._forward(self._handle, "encode", tensors))
+        tensors = [tvm_ffi.from_dlpack(inputs[name]) for name in self._inputs[function]]
+        rows: Any = np.from_dlpack(self._forward(self._handle, function, tensors))
         return cast("NDArray[np.float32]", rows)

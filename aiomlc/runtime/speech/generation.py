@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ("SpeechTokens", "read_log_mel", "read_speech_tokens")
+__all__ = (
+    "ChunkFeatures",
+    "SpeechTokens",
+    "read_chunk_features",
+    "read_log_mel",
+    "read_speech_tokens",
+)
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aiomlc.gguf.directory import ConfigFiles
-from aiomlc.models import SpeechConfig
+from aiomlc.models import AudioConfig, SpeechConfig
 from aiomlc.models.config.fields import Fields
 from aiomlc.runtime.speech.features import LogMel
 from aiomlc.runtime.speech.segments import FRAMES_PER_TIMESTAMP
@@ -17,7 +23,17 @@ from aiomlc.validation.model_files import load_errors
 
 _GENERATION = "generation_config.json"
 _PREPROCESSOR = "preprocessor_config.json"
+_PROCESSOR = "processor_config.json"  # Of transformers 5, which nests the features' settings.
 _SAMPLE_RATE, _HOP, _FFT_SIZE = 16_000, 160, 400
+_MIN_SAMPLES = 8000  # Of Qwen 3 ASR, by default.
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFeatures:
+    """The features of an audio tower that reads chunks."""
+
+    log_mel: LogMel
+    min_samples: int  #: The length to which a shorter recording is padded with zeros.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,19 +69,44 @@ def read_log_mel(files: ConfigFiles, config: SpeechConfig) -> LogMel:
     """
     path = files.path(_PREPROCESSOR)
     fields = Fields(files.object(_PREPROCESSOR) or {}, path)
+    seconds = config.window_frames * _HOP // _SAMPLE_RATE
+    return _read_log_mel(fields, config.num_mels, chunk_length=seconds)
+
+
+def read_chunk_features(files: ConfigFiles, config: AudioConfig) -> ChunkFeatures:
+    """Return the features of an audio tower, from `processor_config.json` or, if it does not have
+    them, `preprocessor_config.json`.
+
+    Raises:
+        ModelLoadError: If a field is invalid, or does not fit the tower.
+    """
+    nested = Fields(files.object(_PROCESSOR) or {}, files.path(_PROCESSOR))
+    with load_errors(nested.path):
+        fields = nested.nested("feature_extractor")
+    if not fields.names():
+        fields = Fields(files.object(_PREPROCESSOR) or {}, files.path(_PREPROCESSOR))
+    with load_errors(fields.path):
+        min_samples = fields.integer("min_length", _MIN_SAMPLES)
+        if "dither" in fields and not fields.is_zero("dither"):
+            raise fields.error("dither", "must be 0: noise is not added to recordings")
+
+    return ChunkFeatures(_read_log_mel(fields, config.num_mels), min_samples)
+
+
+def _read_log_mel(fields: Fields, num_mels: int, **others: int) -> LogMel:
     required = {
-        "feature_size": config.num_mels,
+        "feature_size": num_mels,
         "sampling_rate": _SAMPLE_RATE,
         "hop_length": _HOP,
         "n_fft": _FFT_SIZE,
-        "chunk_length": config.window_frames * _HOP // _SAMPLE_RATE,
+        **others,
     }
-    with load_errors(path):
+    with load_errors(fields.path):
         for name, expected in required.items():
             if (value := fields.integer(name, expected)) != expected:
                 raise fields.error(name, f"must be {expected}, got {value}")
 
-    return LogMel(config.num_mels, _SAMPLE_RATE, _HOP, _FFT_SIZE)
+    return LogMel(num_mels, _SAMPLE_RATE, _HOP, _FFT_SIZE)
 
 
 def read_speech_tokens(files: ConfigFiles, config: SpeechConfig) -> SpeechTokens:

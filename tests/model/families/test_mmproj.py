@@ -214,7 +214,7 @@ def test_projectors_that_call_themselves_mlp_are_told_apart(
     write_mmproj(path.parent / "mmproj-model.gguf", tensors, "llava", add)
 
     with caplog.at_level(logging.WARNING, logger="aiomlc"):
-        assert read_description(path).vision is None
+        assert read_description(path).tower is None
 
     assert f"the projector {kind!r} is not supported" in caplog.text
 
@@ -223,7 +223,7 @@ def test_a_projector_that_is_not_supported_leaves_the_text(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write_pair(tmp_path / "gguf", write_vision_model(tmp_path / "source", "idefics3"))
-    assert read_description(path).vision is not None
+    assert read_description(path).tower is not None
 
     def add(writer: gguf.GGUFWriter) -> None:
         writer.add_clip_projector_type("ldp")
@@ -232,7 +232,7 @@ def test_a_projector_that_is_not_supported_leaves_the_text(
     write_mmproj(path.parent / "mmproj-model.gguf", tensors, "idefics3", add)
 
     with caplog.at_level(logging.WARNING, logger="aiomlc"):
-        assert read_description(path).vision is None
+        assert read_description(path).tower is None
 
     assert "the projector 'ldp' is not supported" in caplog.text
 

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.models import read_description
+from aiomlc.models import VisionConfig, read_description
 from tests.model.families.test_towers import answers, check, close, encoded, open_model, stored
 from tests.model.gguf_files import write_gguf
 from tests.model.gguf_tokenizers import add_byte_level
@@ -168,8 +168,8 @@ def test_every_nth_layer_sees_whole_images(
 ) -> None:
     description = read_description(write_pair(tmp_path, "qwen2_5_vl", pattern=pattern))
 
-    assert description.vision is not None
-    assert description.vision.window_layers == windows
+    assert isinstance(description.tower, VisionConfig)
+    assert description.tower.window_layers == windows
 
 
 def test_sections_of_a_fourth_axis_are_an_error(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from aiomlc.runtime.engine.prompt import Prompt
 from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.loading.open_decoder import load_model
-from aiomlc.runtime.vision.tower_model import TowerModel
+from aiomlc.runtime.towers.tower_model import TowerModel
 from aiomlc.sampling_params import SequenceOptions
 from tests.model.make_tower_reference import STEPS
 from tests.model.tiny_models import write_safetensors
@@ -54,7 +54,7 @@ async def open_model(directory: Path, **config: Any) -> LoadedModel:  # noqa: AN
     )
 
 
-def tower_of(model: LoadedModel) -> TowerModel:
+def tower_of(model: LoadedModel) -> TowerModel[ImageData]:
     assert isinstance(model.vision, TowerModel)
     return model.vision
 
@@ -110,7 +110,7 @@ async def _compare(directory: Path, name: str) -> None:
     model = await open_model(directory, prefill_chunk_size=128)
     expected = stored(name)
     for number, pixels in enumerate(IMAGES):
-        inputs = tower_of(model).processor.process(ImageData(pixels)).inputs
+        inputs = tower_of(model).reader.process(ImageData(pixels)).inputs
         patches = inputs["patches"]
         if name == "qwen2_5_vl":  # Patches are in the order of windows.
             patches = patches[inputs["order"].reshape(-1)]

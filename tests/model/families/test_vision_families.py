@@ -27,7 +27,7 @@ from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import load_model
-from aiomlc.runtime.vision.tower_model import TowerModel
+from aiomlc.runtime.towers.tower_model import TowerModel
 from aiomlc.sampling_params import SequenceOptions
 from tests.model.make_vision_reference import STEPS, reference_prompts
 from tests.model.tiny_vision import (
@@ -75,7 +75,7 @@ class Session:
     client: EngineClient
 
     @property
-    def vision(self) -> TowerModel:
+    def vision(self) -> TowerModel[ImageData]:
         assert isinstance(self.model.vision, TowerModel)
         return self.model.vision
 
@@ -140,7 +140,7 @@ async def test_pixels_rows_and_answers_equal_transformers(
     expected = stored(name)
     async with open_session(vision_directory(name)) as session:
         for number, pixels in enumerate(IMAGES):
-            processed = session.vision.processor.process(ImageData(pixels))
+            processed = session.vision.reader.process(ImageData(pixels))
             patches = processed.inputs["patches"]
             if "flags" in processed.inputs:  # The tokens without pixels have others.
                 patches = patches[processed.inputs["flags"][:, 1] == 1]
@@ -180,7 +180,7 @@ async def test_another_image_shares_the_text_before_it_only(vision_directory: Di
         await session.answer(first, 0)
         answer = await session.answer(other, 1)
         same = await session.answer(first, 2)
-        assert session.vision.batcher.num_images == 2
+        assert session.vision.batcher.num_items == 2
 
     assert first.token_ids == other.token_ids
     assert answer.cached == other.pieces[0].begin
@@ -222,8 +222,8 @@ async def test_the_memory_plan_counts_the_tower(vision_directory: Directory) -> 
     async with open_session(vision_directory("llava")) as session:
         plan = session.model.memory_plan
     assert plan is not None
-    assert plan.vision_bytes > 64 << 20
-    assert "vision" in str(plan)
+    assert plan.tower_bytes > 64 << 20
+    assert "tower" in str(plan)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -13,7 +13,7 @@ from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.loading.open_decoder import load_model
-from aiomlc.runtime.vision.tower_model import TowerModel
+from aiomlc.runtime.towers.tower_model import TowerModel
 from aiomlc.tools.convert import convert_weights
 from aiomlc.tools.gen_config import gen_config
 from tests.model.families.test_vision_families import open_session

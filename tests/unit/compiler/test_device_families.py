@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from aiomlc.models.registry import MODEL_TYPES, VISION_TYPES
+from aiomlc.models.registry import AUDIO_TYPES, MODEL_TYPES, VISION_TYPES
 from tests.model.tiny_models import TINY_CONFIGS
 
 PAGE = Path(__file__).parents[3] / "docs" / "design" / "devices.md"
@@ -32,3 +32,7 @@ def test_a_tiny_model_tests_each_family_that_runs() -> None:
 
 def test_families_that_read_images_are_listed_as_such() -> None:
     assert listed()["text and images"] == set(VISION_TYPES)
+
+
+def test_families_that_read_audio_are_listed_as_such() -> None:
+    assert listed()["text and audio, on the processor only so far"] == set(AUDIO_TYPES)

@@ -21,8 +21,8 @@ from aiomlc.compiler.passes.buffer_reuse import reuse_buffers
 from aiomlc.compiler.passes.dead_tuples import drop_dead_tuples
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import DecoderConfig
+from aiomlc.models.graph.any_encoder import AnyEncoder
 from aiomlc.models.graph.decoder import Decoder
-from aiomlc.models.graph.vision import AnyEncoder
 
 
 @final

@@ -27,6 +27,8 @@ from aiomlc.compiler.backends.cpu.slot_layers import SLOT_LAYERS
 from aiomlc.compiler.backends.cpu.stream_layers import STREAM_LAYERS
 from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization
+from aiomlc.models.graph.any_encoder import AnyEncoder
+from aiomlc.models.graph.audio import AudioTower
 from aiomlc.models.graph.block_encoder import BlockEncoder
 from aiomlc.models.graph.cached_layers import CacheAttention
 from aiomlc.models.graph.decoder import Decoder
@@ -41,7 +43,7 @@ from aiomlc.models.graph.packed import (
     PackedAttention,
 )
 from aiomlc.models.graph.speech import SpeechModel
-from aiomlc.models.graph.vision import AnyEncoder, VisionTower
+from aiomlc.models.graph.vision import VisionTower
 from aiomlc.models.parameters.packed_layout import Layout
 
 Graph = TypeVar(
@@ -51,6 +53,7 @@ Graph = TypeVar(
     DisentangledEncoder,
     BlockEncoder,
     VisionTower,
+    AudioTower,
     SpeechModel,
     AnyEncoder,
 )

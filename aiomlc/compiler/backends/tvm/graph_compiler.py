@@ -31,8 +31,8 @@ from aiomlc.compiler.quantization import Quantization
 from aiomlc.devices import TargetAttributes
 from aiomlc.errors import CompileError
 from aiomlc.models import DecoderConfig
+from aiomlc.models.graph.any_encoder import AnyEncoder
 from aiomlc.models.graph.decoder import Decoder
-from aiomlc.models.graph.vision import AnyEncoder
 
 
 @final

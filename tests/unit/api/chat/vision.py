@@ -16,7 +16,7 @@ from aiomlc.runtime.engine.prompt import Prompt, PromptPiece
 from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.templates.prompt_template import PromptTemplate
-from aiomlc.runtime.vision.vision_model import Encode
+from aiomlc.runtime.towers.piece_model import Encode
 from aiomlc.testing import FakeCore, fake_model
 from tests.unit.runtime.images.pictures import encoded, gradient
 
@@ -39,15 +39,15 @@ class FakeVision:
         self.texts: list[str] = []
         self.images: list[ImageData] = []
 
-    async def prompt(self, text: str, images: Sequence[ImageData], encode: Encode) -> Prompt:
+    async def prompt(self, text: str, items: Sequence[ImageData], encode: Encode) -> Prompt:
         """Return the prompt; the token of a row is that of a space."""
         self.texts.append(text)
-        self.images += images
-        if text.count(PLACEHOLDER) != len(images):
+        self.images += items
+        if text.count(PLACEHOLDER) != len(items):
             raise BadRequestError("messages: other images than placeholders", param="messages")
 
         pieces = []
-        for image in images:
+        for image in items:
             begin = text.index(PLACEHOLDER)
             text = text.replace(PLACEHOLDER, " " * image.width, 1)
             rows = np.zeros((image.width, 4), np.float32)

@@ -130,7 +130,7 @@ def test_every_decoder_type_has_a_tiny_config() -> None:
     others = {*encoders, "gemma3", "gemma3n", "gemma4", "qwen3_5", "qwen3_5_moe"}
     others |= {"gemma4_unified", "gemma4_unified_text", "qwen2_5_vl", "qwen2_vl", "qwen3_vl"}
     others |= {"idefics3", "internvl", "llava", "llava_next", "mistral3", "smolvlm"}
-    others |= {"qwen3_vl_moe", "whisper"}
+    others |= {"qwen3_vl_moe", "qwen3_asr", "whisper"}
     assert set(MODEL_TYPES) == tiny | others
 
 

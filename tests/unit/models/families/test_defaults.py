@@ -34,7 +34,7 @@ OMITTED = {
 }
 
 
-SPEECH = {"whisper"}
+SPEECH = {"qwen3_asr", "whisper"}
 MULTIMODAL = {
     "gemma3",
     "gemma3n",

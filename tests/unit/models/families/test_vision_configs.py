@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aiomlc import ModelLoadError
-from aiomlc.models import DecoderConfig, read_description
+from aiomlc.models import DecoderConfig, VisionConfig, read_description
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.registry import MODEL_TYPES, VISION_TYPES
 from tests.model.tiny_vision import CONFIGS
@@ -68,10 +68,10 @@ def test_older_configs_rely_on_the_defaults_of_their_decoder(tmp_path: Path) -> 
 
     description = read_description(tmp_path)
 
-    config, vision = description.config, description.vision
+    config, vision = description.config, description.tower
     assert isinstance(config, DecoderConfig)
     assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (4096, 32, 32064)
-    assert vision is not None
+    assert isinstance(vision, VisionConfig)
     assert (vision.num_hidden_layers, vision.num_positions, vision.embedded_size) == (23, 577, 4096)
     assert vision.activation == "quick_gelu"
 

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from aiomlc.errors import BadRequestError, RequestFailedError
 from aiomlc.runtime.images.image_data import ImageData
+from aiomlc.runtime.towers.tower_batcher import TowerBatcher
+from aiomlc.runtime.towers.tower_model import TowerModel
+from aiomlc.runtime.towers.tower_reader import EmbeddedItem
 from aiomlc.runtime.vision.image_processor import ProcessedImage
-from aiomlc.runtime.vision.tower_batcher import EmbeddedImage, TowerBatcher
-from aiomlc.runtime.vision.tower_model import TowerModel
+from aiomlc.runtime.vision.image_reader import ImageReader
 
 TOKEN = 9
 
@@ -62,8 +64,10 @@ class FakeTower:
         return np.where(rows == 77, np.float32("nan"), rows)
 
 
-def batcher_of(tower: FakeTower, cache_bytes: int = 1 << 20) -> TowerBatcher:
-    return TowerBatcher(tower, FakeProcessor(), None, cache_bytes)
+def batcher_of(
+    tower: FakeTower, cache_bytes: int = 1 << 20
+) -> TowerBatcher[ImageData, ProcessedImage]:
+    return TowerBatcher(ImageReader(tower, FakeProcessor(), None), cache_bytes)
 
 
 async def test_rows_are_those_of_the_images_in_their_order() -> None:
@@ -79,7 +83,7 @@ async def test_callers_that_wait_share_a_pass_and_the_same_image() -> None:
     tower = FakeTower()
     tower.may_run.clear()
     batcher = batcher_of(tower)
-    results: dict[int, list[EmbeddedImage]] = {}
+    results: dict[int, list[EmbeddedItem]] = {}
 
     async def run(key: int, *values: int) -> None:
         results[key] = await batcher.run([image(value) for value in values])
@@ -102,7 +106,7 @@ async def test_a_cancelled_caller_leaves_at_once_and_the_others_get_their_rows()
     tower = FakeTower()
     tower.may_run.clear()
     batcher = batcher_of(tower)
-    results: list[EmbeddedImage] = []
+    results: list[EmbeddedItem] = []
 
     async def run() -> None:
         results.extend(await batcher.run([image(2)]))
@@ -130,7 +134,7 @@ def test_a_batch_may_outlive_the_event_loop_of_its_caller() -> None:
         with move_on_after(0.05):
             await batcher.run([image(1)])
 
-    async def stay() -> list[EmbeddedImage]:
+    async def stay() -> list[EmbeddedItem]:
         tower.may_run.set()
         with fail_after(5):
             return await batcher.run([image(2)])
@@ -149,7 +153,7 @@ async def test_images_that_were_used_last_stay_in_the_cache() -> None:
     await batcher.run([image(2)])
 
     assert tower.batches == [1, 1, 1, 1, 3]
-    assert batcher.num_images == 5
+    assert batcher.num_items == 5
 
 
 @pytest.mark.parametrize(
@@ -170,10 +174,9 @@ async def test_an_image_that_fails_fails_its_callers_only(
     assert (await batcher.run([image(5)]))[0].rows.tolist() == [[5]]
 
 
-def model_of(tower: FakeTower) -> TowerModel:
-    processor = FakeProcessor()
-    batcher = TowerBatcher(tower, processor, None)
-    return TowerModel(processor=processor, batcher=batcher, image_token_id=TOKEN, key=b"key")
+def model_of(tower: FakeTower) -> TowerModel[ImageData]:
+    reader = ImageReader(tower, FakeProcessor(), None)
+    return TowerModel(reader=reader, batcher=TowerBatcher(reader), token_id=TOKEN, key=b"key")
 
 
 async def encode(text: str) -> list[int]:
