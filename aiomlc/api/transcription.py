@@ -28,13 +28,14 @@ from anyio import BusyResourceError
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectStreamStatistics
 
+from aiomlc.api.prompted_transcription import open_prompted
 from aiomlc.api.protocol.transcription import (
     Transcription,
     TranscriptionRequest,
     TranscriptionSegment,
     TranscriptionUsage,
 )
-from aiomlc.api.session.session import SessionProvider
+from aiomlc.api.session.session import ModelSession, SessionProvider
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.errors import RequestAbortedError
 from aiomlc.runtime.embedding.encoder_engine import OpenRequest
@@ -43,6 +44,7 @@ from aiomlc.validation.parameter import Doc
 if TYPE_CHECKING:
     from aiomlc.runtime.audio.sources import AudioInput
     from aiomlc.runtime.speech.transcriber import SpeechOptions, SpeechSegment, Transcriber
+    from aiomlc.runtime.speech.transcriber import Transcription as SpeechRun
 
 _Task: TypeAlias = Literal["transcribe", "translate"]
 
@@ -72,15 +74,59 @@ class TranscriptionOptions(TypedDict, total=False):
 
 
 class _Run(Protocol):
-    """One recording: the runtime's `Transcription`, whose module loads NumPy."""
+    """The work on one recording."""
 
+    request_id: str
     duration: float
+    has_times: bool
 
     @property
     def language(self) -> str | None: ...
     @property
+    def text(self) -> str: ...
+    @property
     def is_done(self) -> bool: ...
-    async def next_window(self) -> Sequence[object]: ...
+    async def next_segments(self) -> list[TranscriptionSegment]: ...
+    def cancel(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@final
+class _WindowRun:
+    """A recording that a speech model hears window by window."""
+
+    has_times: bool = True
+
+    def __init__(self, run: SpeechRun, request: OpenRequest) -> None:
+        self.request_id: str = request.request_id
+        self.duration: float = run.duration
+        self._run = run
+        self._request = request
+        self._texts: list[str] = []
+
+    @property
+    def language(self) -> str | None:
+        return self._run.language
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts).strip()
+
+    @property
+    def is_done(self) -> bool:
+        return self._run.is_done
+
+    async def next_segments(self) -> list[TranscriptionSegment]:
+        with self._request.step():
+            segments = [_to_wire(segment) for segment in await self._run.next_window()]
+        self._texts += [segment.text for segment in segments]
+        return segments
+
+    def cancel(self) -> None:
+        self._request.cancel()
+
+    def close(self) -> None:
+        self._request.close()
 
 
 @final
@@ -88,29 +134,40 @@ class TranscriptionStream(ChunkStream[list[TranscriptionSegment], TranscriptionS
     """The segments of one recording, as an async iterator for one task.
 
     Reading computes: a window is decoded when its first segment is asked for. So a stream that is
-    not read takes no time, and its text is final, never corrected. Closing and errors are as in
-    `ChunkStream`.
+    not read takes no time, and its text is final, never corrected. A model whose prompt has the
+    recording (Qwen 3 ASR) begins at the first read, and its segments are parts of its text. Closing
+    and errors are as in `ChunkStream`.
     """
 
-    def __init__(self, run: _Run, request: OpenRequest, owner: object, task: _Task) -> None:
-        super().__init__(request.request_id, owner)
+    def __init__(self, run: _Run, owner: object, task: _Task) -> None:
+        super().__init__(run.request_id, owner)
         self.duration: float = run.duration  #: Of the audio, in seconds.
         self.task: _Task = task
         self._run = run
-        self._request = request
         self._is_reading = False
 
     def __repr__(self) -> str:
         return f"<TranscriptionStream {self.request_id!r}>"
 
     def __del__(self) -> None:
-        if hasattr(self, "_request"):  # Else an interrupt ended the constructor.
-            self._request.close()
+        if hasattr(self, "_run"):  # Else an interrupt ended the constructor.
+            self._run.close()
 
     @property
     def language(self) -> str | None:
         """The code of the spoken language; None until it is detected."""
         return self._run.language
+
+    @property
+    def text(self) -> str:
+        """The whole text, when the stream has ended. What a model repeats without end (Qwen 3 ASR)
+        is in it once."""
+        return self._run.text
+
+    @property
+    def has_times(self) -> bool:
+        """Whether segments begin and end with what is said in them."""
+        return self._run.has_times
 
     def _next_delta(self) -> Awaitable[list[TranscriptionSegment]]:
         return self._read()
@@ -120,17 +177,15 @@ class TranscriptionStream(ChunkStream[list[TranscriptionSegment], TranscriptionS
             raise BusyResourceError("reading from")
 
         if self._is_closed or self._run.is_done:
-            self._request.close()
+            self._run.close()
             await checkpoint()
             raise StopAsyncIteration
 
         self._is_reading = True
         try:
-            with self._request.step():
-                segments = cast("Sequence[SpeechSegment]", await self._run.next_window())
-                return [_to_wire(segment) for segment in segments]
+            return await self._run.next_segments()
         except Exception as error:
-            self._request.close()
+            self._run.close()
             if isinstance(error, RequestAbortedError) and self._is_closed:
                 raise StopAsyncIteration from None  # Another task closed the stream.
 
@@ -142,8 +197,8 @@ class TranscriptionStream(ChunkStream[list[TranscriptionSegment], TranscriptionS
         return [] if self._is_closed else delta
 
     def _cancel(self) -> None:
-        self._request.cancel()
-        self._request.close()
+        self._run.cancel()
+        self._run.close()
 
     def _delta_statistics(self) -> MemoryObjectStreamStatistics:
         is_over = self._is_closed or self._run.is_done
@@ -164,7 +219,11 @@ async def open_transcription(
     Raises:
         AiomlcError: As `AsyncMLCEngine.transcribe`.
     """
-    engine = await service.encoder("transcription")
+    engine = await service.transcriber()
+    if isinstance(engine, ModelSession):
+        prompted = await open_prompted(engine, audio, request, param)
+        return TranscriptionStream(prompted, service, request.task)
+
     transcriber = cast("Transcriber", engine.model)
     options = _to_options(request)
     transcriber.check(options)
@@ -182,7 +241,7 @@ async def open_transcription(
         opened.close()
         raise
 
-    return TranscriptionStream(run, opened, service, request.task)
+    return TranscriptionStream(_WindowRun(run, opened), service, request.task)
 
 
 async def transcribe(
@@ -205,13 +264,12 @@ async def collect(stream: TranscriptionStream) -> Transcription:
     async with stream:
         segments = [segment async for segment in stream]
 
-    assert stream.language is not None, "every recording has a window"
     return Transcription(
         task=stream.task,
         language=stream.language,
         duration=stream.duration,
-        text="".join(segment.text for segment in segments).strip(),
-        segments=segments,
+        text=stream.text,
+        segments=segments if stream.has_times else [],
         usage=TranscriptionUsage(seconds=stream.duration),
     )
 

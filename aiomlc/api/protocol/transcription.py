@@ -77,9 +77,10 @@ class TranscriptionSegment(WireModel):
     text: str
     tokens: list[int]
     temperature: float
-    avg_logprob: float  #: Of the window's tokens.
-    compression_ratio: float  #: Of the window's text.
-    no_speech_prob: float
+    # Of its window; None if the model does not hear windows one by one.
+    avg_logprob: float | None = None  #: Of the tokens.
+    compression_ratio: float | None = None  #: Of the text.
+    no_speech_prob: float | None = None
 
 
 class TranscriptionUsage(WireModel):
@@ -93,10 +94,10 @@ class Transcription(WireModel):
     """The text of a recording, as OpenAI's `verbose_json`."""
 
     task: Literal["transcribe", "translate"]
-    language: str  #: A code, such as `en`.
+    language: str | None  #: A code, such as `en`; None if the model named no language.
     duration: float  #: Seconds.
     text: str
-    segments: list[TranscriptionSegment]
+    segments: list[TranscriptionSegment]  #: Empty if the model gives no times.
     usage: TranscriptionUsage
 
 

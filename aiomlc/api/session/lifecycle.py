@@ -186,6 +186,21 @@ class EngineLifecycle:
 
         return session
 
+    async def transcriber(self) -> ModelSession | EncoderEngine:
+        """Return what transcribes: the session of a decoder that reads audio, or the engine of a
+        speech model; the first call opens the model.
+
+        Raises:
+            BadRequestError: If the model does not transcribe.
+            EngineClosedError: If the engine was terminated, or the model unloaded.
+            ModelLoadError: If the model cannot be opened.
+        """
+        session = await self._open_session()
+        if isinstance(session, ModelSession) and session.model.audio is not None:
+            return session
+
+        return await self.encoder("transcription")
+
     async def encoder(self, task: EncoderTask) -> EncoderEngine:
         """Return the engine of a model for `task`; the first call opens the model.
 

@@ -16,6 +16,7 @@ from aiomlc.api.session.loader import Loader, open_model, require_config
 from aiomlc.api.session.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig
 from aiomlc.errors import EngineClosedError
+from aiomlc.runtime.audio.limits import AudioLimits
 from aiomlc.runtime.concurrency.event_loop import check_loop, running_loop
 from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
 from aiomlc.runtime.engine.engine_client import EngineClient
@@ -123,7 +124,8 @@ class ModelOpener:
 
             max_unread = config.max_unread_tokens
             engine = EngineClient(loaded.core, max_unread_tokens=max_unread, events=self._events)
-            session = ModelSession(engine, loaded, sources)
+            limits = AudioLimits(max_seconds=config.max_audio_seconds)
+            session = ModelSession(engine, loaded, sources, limits)
 
         self._events.emit("loaded", model=session_name(session))
         self._model_info = None

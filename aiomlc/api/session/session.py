@@ -22,6 +22,7 @@ from aiomlc.errors import (
     GrammarError,
     PromptTooLongError,
 )
+from aiomlc.runtime.audio.limits import AudioLimits
 from aiomlc.runtime.concurrency.turns import preparation_turns
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.runtime.engine.engine_client import EngineClient
@@ -55,13 +56,20 @@ class ModelSession:
         engine: The engine.
         model: Its decoder.
         image_sources: Where the images of requests may come from; None is `data:` URLs and bytes.
+        audio_limits: The limits on the audio of requests; None is the default ones.
     """
 
     def __init__(
-        self, engine: EngineClient, model: LoadedModel, image_sources: ImageSources | None = None
+        self,
+        engine: EngineClient,
+        model: LoadedModel,
+        image_sources: ImageSources | None = None,
+        audio_limits: AudioLimits | None = None,
     ) -> None:
         self.engine = engine
         self.model = model
+        self.audio_limits: AudioLimits = audio_limits or AudioLimits()
+        self.open_recordings: set[str] = set()  #: The ids of requests that hold a recording.
         self._image_sources = image_sources or ImageSources()
         self._encoder = PromptEncoder(model.tokenizer, model.context_window)
 
@@ -308,6 +316,14 @@ class SessionProvider(Protocol):
 
         Raises:
             BadRequestError: If the model is an encoder.
+        """
+        ...
+
+    async def transcriber(self) -> ModelSession | EncoderEngine:
+        """Return what transcribes: the session of a decoder, or the engine of a speech model.
+
+        Raises:
+            BadRequestError: If the model does not transcribe.
         """
         ...
 

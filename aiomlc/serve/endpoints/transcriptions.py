@@ -4,7 +4,8 @@ from __future__ import annotations
 
 __all__ = ("TranscriptionEndpoint",)
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, final
@@ -20,6 +21,7 @@ from aiomlc.api.protocol.transcription import (
     parse_transcription_request,
 )
 from aiomlc.api.transcription import TranscriptionStream, collect
+from aiomlc.errors import BadRequestError
 from aiomlc.serve.context import Context
 from aiomlc.serve.http.disconnects import run_until_disconnect
 from aiomlc.serve.http.event_encoder import TranscriptEventEncoder
@@ -84,9 +86,10 @@ class TranscriptionEndpoint:
             parse = partial(parse_transcription_request, ignored=self._context.ignored)
             request: TranscriptionRequest = await parse_off_loop(parse, fields)
             await model.open()
-            stream = await model.engine.open_transcription(audio, request, _FILE)
+            with answer.names_its_fields():
+                stream = await model.engine.open_transcription(audio, request, _FILE)
             if answer.is_stream:
-                encoder = TranscriptEventEncoder()
+                encoder = TranscriptEventEncoder(stream)
                 await send_events(stream, encoder, send=send, options=options, tasks=tasks)
             else:
                 await self._send(answer, stream, (scope, receive, send))
@@ -141,6 +144,20 @@ class _AnswerForm:
 
         self.fields = _typed(fields)
         self.fields["timestamps"] = self.response_format not in _WITHOUT_TIMES
+
+    @contextmanager
+    def names_its_fields(self) -> Iterator[None]:
+        """Name the field of the form that asked for times, if the model has none.
+
+        Raises:
+            BadRequestError: As within the scope.
+        """
+        try:
+            yield
+        except BadRequestError as error:
+            if error.param == "timestamps":
+                error.param = "response_format"
+            raise
 
 
 def _typed(fields: dict[str, Any]) -> dict[str, Any]:

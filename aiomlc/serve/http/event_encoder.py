@@ -24,6 +24,7 @@ from aiomlc.api.protocol.transcription import (
     TranscriptDone,
     TranscriptionSegment,
 )
+from aiomlc.api.transcription import TranscriptionStream
 from aiomlc.serve.http.http_errors import HTTPError
 from aiomlc.serve.http.json_text import to_json
 
@@ -74,14 +75,15 @@ class TextEventEncoder(_DataEncoder):
 class TranscriptEventEncoder:
     """The encoder of one transcription's segments: events of new text, then one of the whole."""
 
-    def __init__(self) -> None:
-        self._texts: list[str] = []
+    def __init__(self, stream: TranscriptionStream) -> None:
+        self._stream = stream
+        self._has_begun = False
         self._has_failed = False
 
     @property
     def last(self) -> bytes:
         """The event of the whole text, unless the transcription failed."""
-        return b"" if self._has_failed else _encode_data(TranscriptDone(text="".join(self._texts)))
+        return b"" if self._has_failed else _encode_data(TranscriptDone(text=self._stream.text))
 
     def encode(self, segments: Iterable[TranscriptionSegment]) -> bytes:
         return b"".join(map(self._encode, segments))
@@ -92,8 +94,8 @@ class TranscriptEventEncoder:
 
     def _encode(self, segment: TranscriptionSegment) -> bytes:
         # As in the whole text, there is no space before the first word.
-        delta = segment.text if self._texts else segment.text.lstrip()
-        self._texts.append(delta)
+        delta = segment.text if self._has_begun else segment.text.lstrip()
+        self._has_begun = True
         return _encode_data(TranscriptDelta(delta=delta))
 
 

@@ -105,6 +105,7 @@ async def test_a_text_that_repeats_itself_is_decoded_again(
 
     (segment,) = answer.segments
     assert (segment.text, segment.temperature) == ("a" * 50, temperature)
+    assert segment.compression_ratio is not None
     assert segment.compression_ratio > 4
     assert sum(step[0].start == 0 for step in speech.batches) == attempts
 

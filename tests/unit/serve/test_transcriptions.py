@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import numpy as np
@@ -16,6 +16,7 @@ from aiomlc.runtime.embedding.encoder_engine import MAX_OPEN_REQUESTS
 from aiomlc.serve import ServerOptions, create_app
 from aiomlc.testing import FakeCore, FakeSpeech, fake_loader
 from tests.audio_files import wav_bytes
+from tests.unit.api.hearing import audio_model, open_audio_engine
 from tests.unit.serve.asgi import ManualRequest, events_of, http_client
 
 pytestmark = pytest.mark.timeout(30)
@@ -252,3 +253,44 @@ async def test_a_client_that_goes_away_frees_the_slot() -> None:
             answer = await engine.transcribe(np.zeros(16_000, np.float32))
 
     assert answer.text == "b"
+
+
+def open_prompted(reply: str = "language English<asr_text>Hi you") -> AsyncMLCEngine:
+    return open_audio_engine(audio_model(FakeCore([reply])))
+
+
+async def test_a_decoder_that_reads_audio_has_the_formats_without_times() -> None:
+    async with open_prompted() as engine:
+        client = engine.openai_client().audio.transcriptions
+        answer = await client.create(model="m", file=FILE, language="en", temperature=0)
+        text = await client.create(model="m", file=FILE, response_format="text")
+        stream = await client.create(model="m", file=FILE, stream=True)
+        events = [event async for event in stream]
+
+    assert (answer.text, answer.usage.seconds) == ("language English<asr_text>Hi you", 4)  # type: ignore[union-attr]
+    assert text == "Hi you\n"
+    assert {event.type for event in events[:-1]} == {"transcript.text.delta"}
+    assert "".join(event.delta for event in events[:-1]) == "Hi you"  # type: ignore[union-attr]
+    assert events[-1].text == "Hi you"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("response_format", ["srt", "vtt", "verbose_json"])
+async def test_formats_with_times_are_refused_by_a_model_without(
+    response_format: Literal["srt", "vtt", "verbose_json"],
+) -> None:
+    async with open_prompted() as engine:
+        with pytest.raises(BadRequestError) as info:
+            await engine.openai_client().audio.transcriptions.create(
+                model="m", file=FILE, response_format=response_format
+            )
+
+    assert info.value.param == "response_format"
+    assert "has no times" in info.value.message
+
+
+async def test_a_model_that_only_transcribes_refuses_translations() -> None:
+    async with open_prompted() as engine, http_client(create_app({"m": engine})) as client:
+        response = await client.post("/v1/audio/translations", files={"file": FILE})
+
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "task"
