@@ -180,7 +180,7 @@ async def open_prompted(
         BadRequestError: If the audio or a field is invalid, or not supported by such models.
         EngineOverloadedError: If too many recordings are open.
     """
-    from aiomlc.runtime.audio.sources import load_audio  # Imported late, with NumPy.
+    from aiomlc.runtime.audio.sources import load_audio, recordings  # Imported late, with NumPy.
 
     _check(request, session.model)
     request_id, others = f"transcription-{uuid.uuid4().hex}", session.open_recordings
@@ -191,7 +191,8 @@ async def open_prompted(
 
     others.add(request_id)
     try:
-        samples = await load_audio(audio, session.audio_limits, param)
+        async with recordings.get():
+            samples = await load_audio(audio, session.audio_limits, param)
         return await run_in_worker(partial(_start, session, samples, request, request_id))
     except BaseException:
         others.discard(request_id)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest
-from aiomlc.api.protocol.messages import JoinedText, Message
+from aiomlc.api.protocol.messages import JoinedText, Message, Part
 from aiomlc.api.protocol.request import reject_field
 from aiomlc.errors import BadRequestError, UnsupportedFieldError
 from aiomlc.runtime.images.reference import ImageReference
@@ -67,12 +67,18 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
             **variables,
         )
 
-    if placeholder:
-        _check_placeholders(messages, placeholder)
+    for reserved in (placeholder, _audio_placeholder(request, model)):
+        if reserved:
+            _check_placeholders(messages, reserved)
 
     prompt = render(messages)
     check_user_text(render, messages, prompt)
     return prompt
+
+
+def _audio_placeholder(request: ChatCompletionRequest, model: LoadedModel) -> str:
+    """Return what the template writes for audio; empty if the chat has none."""
+    return model.require_audio("messages").placeholder if request.audios else ""
 
 
 def _map_texts(function: Callable[[str], str], value: Any) -> Any:  # noqa: ANN401 - JSON.
@@ -181,20 +187,23 @@ def _without_reasoning(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_placeholders(messages: Messages, placeholder: str) -> None:
-    """Require that no text of a chat with images has the placeholder, which would be an image."""
+    """Require that no text has the placeholder of the images or the audio of a chat."""
     for index, message in enumerate(messages):
         for text in content_texts(message.get("content")):
             if placeholder in text:
                 param = f"messages[{index}].content"
                 raise BadRequestError(
-                    f"{param}: the text contains {placeholder!r}, which stands for an image in "
-                    "the prompts of this model; remove it, or set split_special_tokens",
+                    f"{param}: the text contains {placeholder!r}, which stands for an image or "
+                    "audio in the prompts of this model; remove it, or set split_special_tokens",
                     param=param,
                 )
 
 
-def _template_part(part: str | ImageReference) -> dict[str, str]:
-    return {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
+def _template_part(part: Part) -> dict[str, str]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+
+    return {"type": "image" if isinstance(part, ImageReference) else "audio"}
 
 
 def _template_message(message: Message) -> dict[str, Any]:

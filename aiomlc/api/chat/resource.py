@@ -242,7 +242,9 @@ class AsyncCompletions:
             write_prompt_logprobs=prompt_writer(request, session.model.tokenizer),
             owner=self._service,
             extra=echoed_parameters(request) if session.model.is_echo else None,
-            image_tokens=prompt.num_embedded,
+            embedded_tokens={
+                "audio_tokens" if request.audios else "image_tokens": prompt.num_embedded
+            },
         )
 
 
@@ -260,12 +262,14 @@ class AsyncChat(NotCallable):
 async def _prepare(
     session: ModelSession, request: ChatCompletionRequest
 ) -> tuple[PreparedChat, Prompt]:
-    """Load the images of a chat, render its prompt and encode it."""
+    """Load the images and recordings of a chat, render its prompt and encode it."""
     images = await session.load_images(request.images)
+    audios = await session.load_audios(request.audios)
     chat = await prepare_chat(request, session.model)
     prompt = await session.encode_chat(
         chat.prompt,
         images=images,
+        audios=audios,
         add_special_tokens=request.add_special_tokens,
         split_special_tokens=request.split_special_tokens,
     )

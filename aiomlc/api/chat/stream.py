@@ -55,7 +55,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         write_prompt_logprobs: PromptWriter | None,
         owner: object,
         extra: Mapping[str, Any] | None = None,
-        image_tokens: int = 0,
+        embedded_tokens: Mapping[str, int] | None = None,
     ) -> None:
         has_logprobs = logprobs_writer is not None or write_prompt_logprobs is not None
         super().__init__(deltas.request_id, owner, has_logprobs=has_logprobs)
@@ -72,7 +72,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         self._is_plain_text = all(stage is None for stage in stages) and not reports_usage
         self._completion_tokens: dict[int, int] = {}  # So far, if reported; by choice.
         self._extra = extra  # Further fields of `usage.extra`.
-        self._image_tokens = image_tokens  # Of the prompt.
+        self._embedded_tokens = embedded_tokens or {}  # Of the prompt, by their names in `usage`.
         self._started: set[int] = set()  # Indices of the choices whose role chunk was yielded.
         self._last_deltas: dict[int, Delta] = {}  # By the index of each finished choice.
         self._common: dict[str, Any] = {
@@ -208,7 +208,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
             "completion_tokens_details": details,
             "extra": extra if self._extra is None else {**(extra or {}), **self._extra},
             **usage_counts(first.prompt_tokens, completion_tokens),
-            "prompt_tokens_details": prompt_details(first.cached_tokens, self._image_tokens),
+            "prompt_tokens_details": prompt_details(first.cached_tokens, self._embedded_tokens),
         }
 
     def _make_chunk(

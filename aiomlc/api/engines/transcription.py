@@ -46,8 +46,8 @@ class AsyncTranscriptionMixin:
             result = await engine.transcribe("meeting.mp3", language="en")
             print(result.text)
 
-        The model must transcribe speech. Longer audio is heard in windows of 30 seconds, each from
-        where the text of the one before ends. Concurrent requests are batched.
+        The model must transcribe speech. Whisper hears longer audio in windows of 30 seconds, each
+        from where the text of the one before ends. Concurrent requests are batched.
 
         Args:
             audio: The path or the bytes of a file (WAV, FLAC, OGG, MP3, AIFF), or samples: mono,

@@ -168,15 +168,15 @@ def usage_counts(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
     }
 
 
-def prompt_details(cached_tokens: int, image_tokens: int) -> dict[str, int]:
+def prompt_details(cached_tokens: int, embedded_tokens: Mapping[str, int]) -> dict[str, int]:
     """Return `prompt_tokens_details` of a usage; a prompt without images has none of their tokens.
 
     Args:
         cached_tokens: Tokens found in the KV cache.
-        image_tokens: Tokens that are embeddings of images.
+        embedded_tokens: Tokens that are embeddings of images or audio, by their names.
     """
-    images = {"image_tokens": image_tokens} if image_tokens else {}
-    return {"cached_tokens": cached_tokens, **images}
+    present = {name: count for name, count in embedded_tokens.items() if count}
+    return {"cached_tokens": cached_tokens, **present}
 
 
 def usage_extra(

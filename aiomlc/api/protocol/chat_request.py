@@ -16,7 +16,13 @@ from pydantic import BaseModel, Field, StrictBool
 
 from aiomlc.api.protocol.base import FIRST_ERROR, NONE_IS_EMPTY, JsonObject
 from aiomlc.api.protocol.ignored import IgnoredFields
-from aiomlc.api.protocol.messages import AssistantMessage, Message, ToolMessage, images_of
+from aiomlc.api.protocol.messages import (
+    AssistantMessage,
+    Message,
+    ToolMessage,
+    audios_of,
+    images_of,
+)
 from aiomlc.api.protocol.request import (
     GenerationRequest,
     NumChoices,
@@ -28,6 +34,7 @@ from aiomlc.api.protocol.request import (
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.tools import AllowedTools, NamedTool, Tool, ToolChoice
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.audio.reference import AudioReference
 from aiomlc.runtime.images.reference import ImageReference
 from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.parameter import Integer
@@ -102,6 +109,11 @@ class ChatCompletionRequest(GenerationRequest):  # type: ignore[misc] # Frozen b
     def images(self) -> list[tuple[str, ImageReference]]:
         """The images of all messages in their order, each with the path of its part."""
         return images_of(self.messages)
+
+    @property
+    def audios(self) -> list[tuple[str, AudioReference]]:
+        """The audio of all messages in its order, each with the path of its part."""
+        return audios_of(self.messages)
 
     @property
     def offered_tools(self) -> tuple[Tool, ...]:

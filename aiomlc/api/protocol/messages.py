@@ -11,16 +11,18 @@ __all__ = (
     "ToolCall",
     "ToolMessage",
     "UserMessage",
+    "audios_of",
     "images_of",
 )
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal, LiteralString, Self
+from typing import Annotated, Literal, LiteralString, Self, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationInfo, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from aiomlc.api.protocol.base import FIRST_ERROR, UNKNOWN_IN_PART, FieldSink, WireModel
+from aiomlc.runtime.audio.reference import AudioReference
 from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.images.reference import ImageReference
 from aiomlc.validation.json_values import safe_repr
@@ -31,18 +33,26 @@ _IMAGE_PART = (
     "the fields 'url' and 'detail', and no others"
 )
 _DETAILS = ("auto", "low", "high", "original")
+_AUDIO_PART = (
+    "an audio part must have the fields 'type' and 'input_audio', which is an object with the "
+    "fields 'data' (base64) and 'format', and no others"
+)
+_AUDIO_FORMATS = ("wav", "mp3", "flac", "ogg", "aiff")  # The file itself says which one it has.
+
+_Reference = TypeVar("_Reference", ImageReference, AudioReference)
+Part: TypeAlias = str | ImageReference | AudioReference
 
 
 class JoinedText(str):
     """The text of a content that was given as parts, which a chat template may read one by one.
 
-    Images have no text.
+    Images and audio have no text.
     """
 
     __slots__ = ("parts",)
-    parts: tuple[str | ImageReference, ...]
+    parts: tuple[Part, ...]
 
-    def __new__(cls, parts: Sequence[str | ImageReference]) -> Self:
+    def __new__(cls, parts: Sequence[Part]) -> Self:
         """Join the texts of the parts."""
         text = super().__new__(cls, "".join(part for part in parts if isinstance(part, str)))
         text.parts = tuple(parts)
@@ -51,12 +61,21 @@ class JoinedText(str):
 
 def images_of(messages: Sequence[Message]) -> list[tuple[str, ImageReference]]:
     """Return the images of messages in their order, each with the path of its part."""
+    return _parts_of(messages, ImageReference)
+
+
+def audios_of(messages: Sequence[Message]) -> list[tuple[str, AudioReference]]:
+    """Return the audio of messages in its order, each with the path of its part."""
+    return _parts_of(messages, AudioReference)
+
+
+def _parts_of(messages: Sequence[Message], kind: type[_Reference]) -> list[tuple[str, _Reference]]:
     return [
         (f"messages[{index}].content[{position}]", part)
         for index, message in enumerate(messages)
         if isinstance(message.content, JoinedText)
         for position, part in enumerate(message.content.parts)
-        if isinstance(part, ImageReference)
+        if isinstance(part, kind)
     ]
 
 
@@ -71,18 +90,21 @@ def _join_text_parts(
 
 
 def _join_parts(content: object, check_text: Callable[[object], str], info: ValidationInfo) -> str:
-    """Join a list of parts with texts and images; check a string."""
+    """Join a list of parts with texts, images and audio; check a string."""
     if isinstance(content, (str, bytes)) or not isinstance(content, Sequence):
         return check_text(content)
 
     return JoinedText([_part(part, info.context) for part in content])
 
 
-def _part(part: object, ignored: FieldSink | None) -> str | ImageReference:
+def _part(part: object, ignored: FieldSink | None) -> Part:
     if isinstance(part, Mapping) and part.get("type") == "image_url":
         return _image_part(part, ignored)
 
-    return _text_part(part, ignored, "only 'text' and 'image_url'")
+    if isinstance(part, Mapping) and part.get("type") == "input_audio":
+        return _audio_part(part, ignored)
+
+    return _text_part(part, ignored, "only 'text', 'image_url' and 'input_audio'")
 
 
 def _text_part(part: object, ignored: FieldSink | None, supported: str) -> str:
@@ -120,6 +142,26 @@ def _image_part(part: Mapping[str, object], ignored: FieldSink | None) -> ImageR
     return ImageReference(image)
 
 
+def _audio_part(part: Mapping[str, object], ignored: FieldSink | None) -> AudioReference:
+    audio = part.get("input_audio")
+    _check_names(part, ("type", "input_audio"), _AUDIO_PART, ignored)
+    if not isinstance(audio, Mapping):
+        raise ValueError(_AUDIO_PART)
+
+    _check_names(audio, ("data", "format"), _AUDIO_PART, ignored)
+    if (name := audio.get("format")) is not None and name not in _AUDIO_FORMATS:
+        raise ValueError(
+            f"the 'format' of audio must be one of {', '.join(_AUDIO_FORMATS)}, got "
+            f"{safe_repr(name)}"
+        )
+
+    data = audio.get("data")
+    if not isinstance(data, (str, bytes)) or not data:
+        raise ValueError(_AUDIO_PART)
+
+    return AudioReference(data)
+
+
 def _check_names(
     part: Mapping[str, object],
     known: Sequence[str],
@@ -138,7 +180,9 @@ def _check_names(
 
 # Strict, because pydantic would decode bytes.
 Text = Annotated[str, Field(strict=True), WrapValidator(_join_text_parts)]
-Content = Annotated[str, Field(strict=True), WrapValidator(_join_parts)]  #: Also with images.
+Content = Annotated[
+    str, Field(strict=True), WrapValidator(_join_parts)
+]  #: Also with images and audio.
 
 
 def _without(fields: object, *names: str) -> object:

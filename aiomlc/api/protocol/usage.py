@@ -17,6 +17,8 @@ class PromptTokensDetails(WireModel):
     cached_tokens: int = 0  #: Tokens found in the KV cache, computed for another request.
     #: Tokens that are embeddings of images; None if the prompt has no images.
     image_tokens: Annotated[int | None, ABSENT_IF_NONE] = None
+    #: Tokens that are embeddings of audio; None if the prompt has no audio.
+    audio_tokens: Annotated[int | None, ABSENT_IF_NONE] = None
 
 
 class CompletionTokensDetails(WireModel):

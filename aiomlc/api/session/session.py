@@ -23,6 +23,7 @@ from aiomlc.errors import (
     PromptTooLongError,
 )
 from aiomlc.runtime.audio.limits import AudioLimits
+from aiomlc.runtime.audio.reference import AudioReference
 from aiomlc.runtime.concurrency.turns import preparation_turns
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.runtime.engine.engine_client import EngineClient
@@ -40,12 +41,14 @@ from aiomlc.validation.arguments import outside_vocabulary
 from aiomlc.validation.json_values import short_repr
 
 if TYPE_CHECKING:
+    from aiomlc.runtime.audio.recording import Recording
     from aiomlc.runtime.embedding.embedder import Classifier, Embedder, EncoderTask
     from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
     from aiomlc.runtime.speech.transcriber import Transcriber
 
 # Encoding a longer prompt takes over 10 ms, which would block the event loop for too long.
 _MAX_INLINE_CHARACTERS = 20_000
+_MAX_AUDIOS = 16  # Of a request.
 
 
 @final
@@ -93,6 +96,37 @@ class ModelSession:
 
         self.model.require_vision("messages")
         return await self._image_sources.load(images)
+
+    async def load_audios(self, audios: Sequence[tuple[str, AudioReference]]) -> list[Recording]:
+        """Load the audio of a request.
+
+        Args:
+            audios: Each with the path of its field.
+
+        Raises:
+            BadRequestError: If the model reads no audio, there is too much, or it cannot be loaded.
+            PromptTooLongError: If its positions alone fill the context window.
+            MissingPackageError: If a package of the extra `audio` is not installed.
+        """
+        if not audios:
+            return []
+
+        path, _ = audios[-1]
+        self.model.require_audio(path)
+        if len(audios) > _MAX_AUDIOS:
+            raise BadRequestError(
+                f"{path}: a request must have at most {_MAX_AUDIOS} parts of audio, got "
+                f"{len(audios)}",
+                param=path,
+            )
+
+        from aiomlc.runtime.audio.sources import load_reference  # Imported late, with NumPy.
+
+        recordings = [await load_reference(part, self.audio_limits, path) for path, part in audios]
+        seconds = sum(recording.seconds for recording in recordings)
+        # Before the tower computes them.
+        self.check_length(range(int(seconds * self.model.audio_rows_per_second)))
+        return recordings
 
     async def encode(
         self, prompt: str, method: Callable[[Tokenizer, str], list[int]] = Tokenizer.encode
@@ -154,6 +188,7 @@ class ModelSession:
         prompt: str,
         *,
         images: Sequence[ImageData] = (),
+        audios: Sequence[Recording] = (),
         add_special_tokens: bool | None = None,
         split_special_tokens: bool | None = None,
     ) -> Prompt:
@@ -163,15 +198,16 @@ class ModelSession:
         they are split, the messages of the chat were marked (`Tokenizer.mark_special_tokens`).
 
         Args:
-            prompt: The rendered chat, with a placeholder for each image.
+            prompt: The rendered chat, with a placeholder for each image and each recording.
             images: The images, in the order of their placeholders.
+            audios: The recordings, in the order of theirs.
             add_special_tokens: Whether the tokenizer's special tokens are added.
             split_special_tokens: Whether the names of special tokens in messages are plain text;
                 None means what the engine does.
 
         Raises:
-            BadRequestError: If the model does not read images, or the number of placeholders is
-                not that of the images.
+            BadRequestError: If the model does not read images or audio, or the number of
+                placeholders is another one.
             PromptTooLongError: If the prompt cannot fit the context window because of its size.
         """
         template = self.model.chat_template
@@ -183,6 +219,10 @@ class ModelSession:
         async def encode(text: str) -> list[int]:
             ids = self.model.as_text(await self.encode(text, method), bool(add_special_tokens))
             return [*prefix, *ids]
+
+        if audios:
+            # A model has one tower at most, so a chat with images as well was refused.
+            return await self.model.require_audio("messages").prompt(prompt, audios, encode)
 
         if not images:
             return Prompt(await encode(prompt))

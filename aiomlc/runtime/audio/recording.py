@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from aiomlc.runtime.audio.decode import SAMPLE_RATE
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """Mono audio at 16 kHz."""
+    """Mono audio at `SAMPLE_RATE`."""
 
     samples: NDArray[np.float32] = field(repr=False)  #: `[samples]`, at least one.
     digest: bytes = field(init=False, repr=False)  #: SHA-256 of the samples.
@@ -25,3 +27,8 @@ class Recording:
     def __post_init__(self) -> None:
         samples = np.ascontiguousarray(self.samples)
         object.__setattr__(self, "digest", hashlib.sha256(samples.data).digest())
+
+    @property
+    def seconds(self) -> float:
+        """The duration."""
+        return len(self.samples) / SAMPLE_RATE

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ("AudioInput", "load_audio", "recordings")
+__all__ = ("AudioInput", "load_audio", "load_reference", "recordings")
 
+import base64
+import binascii
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,10 @@ import numpy as np
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.audio.decode import SAMPLE_RATE, decode_audio
 from aiomlc.runtime.audio.limits import AudioLimits
+from aiomlc.runtime.audio.recording import Recording
+from aiomlc.runtime.audio.reference import AudioReference
 from aiomlc.runtime.concurrency.worker_thread import LoopLimiter, run_in_worker
+from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.regular_files import open_regular_file
 
 if TYPE_CHECKING:
@@ -38,6 +43,33 @@ async def load_audio(
         MissingPackageError: If a package of the extra `audio` is not installed.
     """
     return await run_in_worker(lambda is_cancelled: _load(source, limits, param, is_cancelled))
+
+
+async def load_reference(reference: AudioReference, limits: AudioLimits, param: str) -> Recording:
+    """Return the audio of a chat, which is decoded in a worker thread.
+
+    Raises:
+        BadRequestError: If the audio is damaged, empty or no base64, or exceeds a limit; `param`
+            names the part.
+        MissingPackageError: If a package of the extra `audio` is not installed.
+    """
+
+    def load(is_cancelled: Callable[[], bool]) -> Recording:
+        return Recording(decode_audio(_file(reference, param), limits, param, is_cancelled))
+
+    async with recordings.get():
+        return await run_in_worker(load)
+
+
+def _file(reference: AudioReference, param: str) -> bytes:
+    if isinstance(reference.source, bytes):
+        return reference.source
+
+    try:
+        return base64.b64decode(reference.source, validate=True)
+    except (binascii.Error, ValueError):
+        problem = f"{param}: data must be base64, got {safe_repr(reference.source)}"
+        raise BadRequestError(problem, param=param) from None
 
 
 def _load(

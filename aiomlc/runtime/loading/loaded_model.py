@@ -85,6 +85,24 @@ class LoadedModel:
 
         return self.vision
 
+    def require_audio(self, param: str) -> PieceModel[Recording]:
+        """Return the part that reads audio.
+
+        Args:
+            param: The field of the request that has audio.
+
+        Raises:
+            BadRequestError: If there is none.
+        """
+        if self.audio is None:
+            raise BadRequestError(
+                f"{param}: the model {self.model_name} does not read audio; open one that does, "
+                "or send text only",
+                param=param,
+            )
+
+        return self.audio
+
     def splits(self, split_special_tokens: bool | None) -> bool:
         """Return whether special tokens in texts are plain text, if a request says this of it."""
         default = self.splits_special_tokens
