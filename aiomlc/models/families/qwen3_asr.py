@@ -60,30 +60,12 @@ def parse_audio(fields: Fields) -> AudioConfig:
     Raises:
         ModelLoadError: If a field is missing or has a value that is not supported.
     """
-    hidden_size = _text(fields).integer("hidden_size")
-    audio = _outer(fields).nested("audio_config")
-    # transformers writes the names that it gives to all encoders, or those of Whisper.
-    audio = audio.renamed(
-        {
-            "hidden_size": "d_model",
-            "intermediate_size": "encoder_ffn_dim",
-            "num_attention_heads": "encoder_attention_heads",
-            "num_hidden_layers": "encoder_layers",
-        }
-    )
+    audio = _audio(fields)
     audio.choice("activation_function", ("gelu",), "gelu")
-    hidden = audio.integer("d_model", 1024)
-    heads = audio.integer("encoder_attention_heads", 16)
-    if hidden % heads:
-        problem = f"must divide d_model ({hidden}), got {heads}"
-        raise audio.error("encoder_attention_heads", problem)
-
-    if hidden % 2:
-        raise audio.error("d_model", f"must be even, got {hidden}")
-
+    hidden, heads = audio.integer("d_model", 1024), _heads(audio)
     outputs = audio.integer("output_dim", 3584)
-    if outputs != hidden_size:
-        problem = f"must be the hidden_size of the decoder, {hidden_size}, got {outputs}"
+    if outputs != (size := _text(fields).integer("hidden_size")):
+        problem = f"must be the hidden_size of the decoder, {size}, got {outputs}"
         raise audio.error("output_dim", problem)
 
     chunk = _chunk_frames(audio)
@@ -122,6 +104,35 @@ def _text(fields: Fields) -> Fields:
     if text.string("model_type") != "qwen3":
         text = text.replaced(model_type="qwen3")  # The original format has another name for it.
     return text.with_defaults(**_TEXT)
+
+
+def _audio(fields: Fields) -> Fields:
+    """Return the fields of the tower by Whisper's names, or those that transformers writes."""
+    return (
+        _outer(fields)
+        .nested("audio_config")
+        .renamed(
+            {
+                "hidden_size": "d_model",
+                "intermediate_size": "encoder_ffn_dim",
+                "num_attention_heads": "encoder_attention_heads",
+                "num_hidden_layers": "encoder_layers",
+            }
+        )
+    )
+
+
+def _heads(audio: Fields) -> int:
+    hidden = audio.integer("d_model", 1024)
+    if hidden % 2:
+        raise audio.error("d_model", f"must be even, got {hidden}")
+
+    heads = audio.integer("encoder_attention_heads", 16)
+    if hidden % heads:
+        problem = f"must divide d_model ({hidden}), got {heads}"
+        raise audio.error("encoder_attention_heads", problem)
+
+    return heads
 
 
 def _chunk_frames(audio: Fields) -> int:
