@@ -8,7 +8,7 @@ from typing import Final
 
 from aiomlc.models.config.audio import AudioConfig, halved
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.tower import ActivationStep, LinearStep, TowerNames
 from aiomlc.models.families import qwen3
 from aiomlc.models.families.vision_towers import text_fields
@@ -51,6 +51,7 @@ def parse(fields: Fields) -> DecoderConfig:
     Raises:
         ModelLoadError: If a field is missing or has a value that is not supported.
     """
+    _refuse_aligner(fields)
     return qwen3.parse(_text(fields))
 
 
@@ -92,6 +93,15 @@ def parse_audio(fields: Fields) -> AudioConfig:
         names=_NAMES,
         prefixes=_PREFIXES,
     )
+
+
+def _refuse_aligner(fields: Fields) -> None:
+    """Raise for the forced aligner, which has the same model type and labels in place of text."""
+    name = "architectures"
+    kinds = fields.strings(name) if name in fields else []
+    if "classify_num" in _outer(fields) or any("TokenClass" in kind for kind in kinds):
+        problem = f"is {quote(kinds)}: the forced aligner is not supported; open Qwen3-ASR"
+        raise fields.error(name, problem)
 
 
 def _outer(fields: Fields) -> Fields:

@@ -86,6 +86,18 @@ def test_wrong_fields_are_named(
     assert str(caught.value.field).endswith(field)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": ["Qwen3ASRForTokenClassification"]},
+        {"thinker_config": {**ASR_CONFIG, "classify_num": 5000}},
+    ],
+)
+def test_the_forced_aligner_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(ModelLoadError, match="the forced aligner is not supported"):
+        _read(tmp_path, {}, **changes)
+
+
 def _features(directory: Path, name: str, values: dict[str, Any]) -> ChunkFeatures:
     tower = _tower(_read(directory, {}))
     (directory / name).write_text(json.dumps(values))
