@@ -76,6 +76,7 @@ class _Machine:
         file = io.BytesIO(data)
         while (instruction := _instruction(file.read(1))).name != "STOP":
             name, kind = instruction.name, instruction.arg
+            argument: Any
             if name == "GLOBAL":  # pickletools would interpret escape sequences.
                 argument = b" ".join(file.readline().rstrip(b"\n") for _ in range(2)).decode()
             else:
@@ -195,7 +196,8 @@ def _instruction(code: bytes) -> pickletools.OpcodeInfo:
         raise ValueError("data.pkl has no end")
 
     if code not in _INSTRUCTIONS:
-        name = next((each.name for each in pickletools.opcodes if each.code == chr(code[0])), code)
+        names = {each.code: each.name for each in pickletools.opcodes}
+        name = names.get(code.decode("latin-1"), repr(code))
         raise ValueError(f"data.pkl has the instruction {name}: {CONVERT}")
 
     return _INSTRUCTIONS[code]

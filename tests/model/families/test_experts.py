@@ -18,7 +18,8 @@ from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.prepare import prepare_model
 from aiomlc.runtime.native.library import load_native
-from tests.model.kernels.test_linear import empty, layout, pack_f32, pack_q4, random
+from tests.model.kernels.kernel_calls import empty, random
+from tests.model.kernels.test_linear import layout, pack_f32, pack_q4
 from tests.model.tiny_experts import EXPERT_CONFIGS, fused_experts
 from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model, write_safetensors
 from tests.model.weight_files import mlc_record, mlc_words, quantize, write_mlc

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - its own cancellation is tested.
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ class AtSuspension:
 
     def __await__(self) -> Generator[Any, Any, Any]:
         generator = self._inner.__await__()
-        resume: Callable[[], Any] = lambda: generator.send(None)  # noqa: E731
+        resume: Callable[[], Any] = partial(generator.send, None)
         number = 0
         while True:
             try:
@@ -46,9 +47,9 @@ class AtSuspension:
                 self._function()
             try:
                 sent = yield yielded
-                resume = lambda value=sent: generator.send(value)  # noqa: E731
+                resume = partial(generator.send, sent)
             except BaseException as error:  # noqa: BLE001 - the inner one handles it.
-                resume = lambda thrown=error: generator.throw(thrown)  # noqa: E731
+                resume = partial(generator.throw, error)
 
 
 async def transcribe(engine: AsyncMLCEngine) -> str:

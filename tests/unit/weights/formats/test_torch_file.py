@@ -196,7 +196,7 @@ def test_random_pickles_are_tensors_or_end_in_typed_errors(tmp_path: Path) -> No
         TENSOR,
         b"cos\nsystem\n",
     ]
-    outcomes = []
+    outcomes: list[int | str] = []
     for _ in range(2000):
         middle = b"".join(random_.choices(pieces, k=random_.randrange(8)))
         pickled = random_.choice((b"\x80\x02}" + middle + b".", mutated(tensor, random_)))
