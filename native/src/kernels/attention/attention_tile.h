@@ -130,6 +130,8 @@ class TileAttention {
   static constexpr bool kScaled = Operands::kScaled;
   static constexpr int kLineBytes = 64;
   static constexpr int kSecondLevel = 2;  // See `__builtin_prefetch`.
+  // Types of few bits wait for instructions, and the next head is read in time.
+  static constexpr bool kReadsFarAhead = sizeof(Stored) > 1;
 
   int num_queries() const { return tile_.NumQueries(); }
 
@@ -166,9 +168,9 @@ class TileAttention {
 
   /*! \return The keys of a head, which may be one of a later pair of pages. */
   const Stored* Ahead(int64_t visit, int head, int64_t prefetch_end) const {
-    const int64_t ahead = visit + head / tile_.num_kv_heads * 2;
-    return Page(visits_.page(ahead < prefetch_end ? ahead : prefetch_end - 1)) + tile_.key_offset +
-           head % tile_.num_kv_heads * tile_.plane;
+    for (; head >= tile_.num_kv_heads; head -= tile_.num_kv_heads) visit += 2;
+    return Page(visits_.page(visit < prefetch_end ? visit : prefetch_end - 1)) + tile_.key_offset +
+           head * tile_.plane;
   }
 
   const Stored* Page(int64_t page) const { return static_cast<const Stored*>(tile_.pages[page]); }
@@ -188,7 +190,7 @@ class TileAttention {
    */
   [[gnu::always_inline]] void Prefetch(int which, int64_t offset) const {
     __builtin_prefetch(near_[which] + offset);
-    __builtin_prefetch(far_[which] + offset, 0, kSecondLevel);
+    if constexpr (kReadsFarAhead) __builtin_prefetch(far_[which] + offset, 0, kSecondLevel);
   }
 
   /*! \return The first row that sees a slot of `page`. */
@@ -268,6 +270,7 @@ class TileAttention {
 #pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) dot[page][i] = Lanes::Set(0.0f);
     }
+#pragma GCC unroll 4
     for (int c = 0; c < tile_.head_dim; c += Operands::kInputs) {
       typename Operands::Vector key[kPages];
 #pragma GCC unroll 2
