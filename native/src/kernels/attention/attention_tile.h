@@ -460,8 +460,8 @@ class TileAttention {
   int first_query_ = 0;     // Of the current head.
   int first_slot_ = 0;      // See `Accumulate`.
   const Stored* pages_[2];  // The keys of the current head in a pair of pages.
-  const Stored* near_[2];   // Those of the next head, which may be one of the next pages.
-  const Stored* far_[2];    // Those of the head after it.
+  const Stored* near_[2];   // The keys of the next head, maybe in the next pages.
+  const Stored* far_[2];    // The keys of the head after it.
 };
 
 }  // namespace aiomlc
