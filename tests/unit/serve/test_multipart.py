@@ -100,6 +100,27 @@ def test_what_is_no_form_is_described(content_type: str, body: bytes, message: s
     assert message in str(info.value)
 
 
+def test_names_are_read_as_browsers_and_programs_write_them() -> None:
+    dispositions = {
+        r'form-data; name="a\"b"; filename="x"': 'a"b',
+        'form-data; filename="; name=no"; name="file"': "file",
+        "Form-Data ;Name=file ; filename=x": "file",
+        "form-data; name=file; filename*=utf-8''%e4.wav": "file",
+        r'form-data; name="file"; filename="C:\"': "file",
+    }
+    for disposition, name in dispositions.items():
+        body = f"--x\r\nCONTENT-DISPOSITION:{disposition}\r\n\r\n1\r\n--x--".encode()
+
+        assert parse_multipart(TYPE, body) == [Part(name, b"1", True)]
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("piece", [r';a="x\"', ';a="', ";a=", ";a", ';="', "; ", r';"\"'])
+def test_the_time_for_a_header_is_linear(piece: str) -> None:
+    with pytest.raises(FormError):
+        parse_multipart(f"multipart/form-data{piece * (2**20 // len(piece))}", b"")
+
+
 def test_a_text_that_is_not_utf_8_is_described() -> None:
     (part,) = parse_multipart(TYPE, field("prompt", b"ab\xe4") + b"--x--")
 
