@@ -147,7 +147,7 @@ class PromptedRun:
         segments = self._segments(self._output.finish())
         if text := self._output.text:
             self._texts.append(self._separator + text)
-        self._stream, self._output = None, AsrText(self._asked)
+        self._stream, self._output, self._token_ids = None, AsrText(self._asked), []
         self._index += 1
         is_spaced = self.language not in _WITHOUT_SPACES
         self._separator = self._lead = " " if self._texts and is_spaced else ""

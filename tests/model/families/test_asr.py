@@ -3,6 +3,7 @@ and texts, in any batch and chunk, and after any hit of the prefix cache."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -62,12 +63,14 @@ class Session:
         if request is None:
             return Prompt(await self.encode(TEXT))
 
+        return await self.prompt_of(Recording(speech_audio(request.seconds, seed)), request)
+
+    async def prompt_of(self, recording: Recording, request: AsrRequest) -> Prompt:
         code = None if request.language is None else find_language(request.language)
         text = (
             f"<|im_start|>system\n{request.prompt or ''}<|im_end|>\n<|im_start|>user\n"
             "<|audio_start|><|audio_pad|><|audio_end|><|im_end|>\n<|im_start|>assistant\n"
         )
-        recording = Recording(speech_audio(request.seconds, seed))
         return await self.audio.prompt(text + prefill(code), [recording], self.encode)
 
     async def answer(self, prompt: Prompt, number: int = 0) -> Answer:
@@ -253,16 +256,22 @@ async def test_a_long_recording_is_heard_in_parts(asr_directory: Path) -> None:
     seconds = 2 / 3 * 256 / 13 - 5
     begins = split_recording(audio, seconds, SAMPLE_RATE)
     parts = [audio[begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=True)]
+    async with open_session(asr_directory, max_single_sequence_length=256) as session:
+        prompts = [await session.prompt_of(Recording(part), AsrRequest(0, "ja")) for part in parts]
+        alone = [(await session.answer(prompt)).tokens for prompt in prompts]
+    tokens: dict[int, list[int]] = defaultdict(list)
+    starts: dict[int, float] = {}
     async with AsyncMLCEngine(asr_directory, engine_config=config) as engine:
-        texts = [(await engine.transcribe(part, language="ja")).text for part in parts]
+        async for segment in engine.stream_transcription(audio, language="ja"):
+            tokens[segment.id] += segment.tokens
+            starts[segment.id] = segment.start
         whole = await engine.transcribe(audio, language="ja")
-        segments = [each async for each in engine.stream_transcription(audio, language="ja")]
 
     assert len(parts) >= 3
-    assert whole.text == "".join(texts).strip()
+    assert [tokens[index][:STEPS] for index in range(len(parts))] == alone
+    assert list(starts.values()) == [begin / SAMPLE_RATE for begin in begins]
     assert (whole.language, whole.duration, whole.segments) == ("ja", 24, [])
-    starts = sorted({segment.start for segment in segments})
-    assert starts == [begin / SAMPLE_RATE for begin in begins]
+    assert whole.text
 
 
 async def test_the_memory_plan_counts_the_tower(asr_directory: Path) -> None:
