@@ -196,8 +196,8 @@ def _instruction(code: bytes) -> pickletools.OpcodeInfo:
         raise ValueError("data.pkl has no end")
 
     if code not in _INSTRUCTIONS:
-        names = {each.code: each.name for each in pickletools.opcodes}
-        name = names.get(code.decode("latin-1"), repr(code))
+        names = (each.name for each in pickletools.opcodes if each.code == chr(code[0]))
+        name = next(names, repr(code))
         raise ValueError(f"data.pkl has the instruction {name}: {CONVERT}")
 
     return _INSTRUCTIONS[code]
