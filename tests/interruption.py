@@ -1,7 +1,7 @@
 """Ctrl-C for a main thread that waits: its signal is never lost.
 
 CPython does not notice a signal that arrives after its last check for signals and before the system
-call in which the thread waits. Whoever presses Ctrl-C presses it again. A test sends another signal
+call in which the thread waits. A user presses Ctrl-C again. A test sends another signal
 until the first is noticed.
 """
 

@@ -1,13 +1,13 @@
-"""`engine.embeddings`: text embeddings from an encoder model."""
+"""`engine.embeddings`: embeddings of texts and images from an encoder model."""
 
 from __future__ import annotations
 
 __all__ = ("AsyncEmbeddings", "EmbeddingInput", "EmbeddingOptions", "token_outputs")
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack, cast, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack, cast, final
 
 from anyio import to_thread
 
@@ -31,14 +31,13 @@ from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.concurrency.misuse import keyword_only
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
+from aiomlc.runtime.images.image_data import ImageData
+from aiomlc.runtime.images.reference import ImageReference
 from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.parameter import Doc
 from aiomlc.validation.tracebacks import keeps_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -48,7 +47,8 @@ if TYPE_CHECKING:
     from aiomlc.runtime.embedding.token_heads import TokenOutputs
     from aiomlc.runtime.native.encoder import EncoderInput
 
-EmbeddingInput = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
+EmbeddingItem = str | Sequence[int] | Mapping[str, Any] | ImageData
+EmbeddingInput = EmbeddingItem | Sequence[EmbeddingItem]
 
 
 class EmbeddingOptions(TypedDict, total=False):
@@ -89,7 +89,10 @@ class AsyncEmbeddings:
         input: EmbeddingInput,  # noqa: A002 - OpenAI's name.
         **options: Unpack[EmbeddingOptions],
     ) -> EmbeddingResponse:
-        """Embed one input or several; an input is text or a list of token ids.
+        """Embed one input or several; an input is text, a list of token ids, or an image.
+
+        An object is a text or an image, too: `{"text": ...}`, `{"image": URL}`, or a content part
+        of a chat. Only some models embed images, such as CLIP, in the space of their texts.
 
         Text is wrapped in the model's special tokens; token ids are used unchanged. `dimensions`
         keeps the first elements of each embedding. Embeddings are L2-normalized, after truncation
@@ -100,8 +103,9 @@ class AsyncEmbeddings:
         of tokens (`return_multi_vector`), normalized like those of texts.
 
         Raises:
-            BadRequestError: If a field is invalid or unknown, the model has no such embeddings, or
-                the vectors of tokens would be more than a response may have.
+            BadRequestError: If a field is invalid or unknown, the model has no such embeddings, an
+                image cannot be loaded, or the vectors of tokens would be more than a response may
+                have.
             InputTooLongError: If an input has more tokens than the model accepts and `truncate`
                 is not set.
             EngineError: If the engine is closed.
@@ -131,6 +135,7 @@ class AsyncEmbeddings:
         engine = await self._service.encoder("embedding")
         embedder = _embedder(engine)
         _check_dimensions(request, embedder)
+        _check_pooling(request, embedder)
         outputs = token_outputs(
             embedder,
             sparse="return_sparse" if request.return_sparse else None,
@@ -139,11 +144,19 @@ class AsyncEmbeddings:
         with engine.request():
             # Tokenization and serialization run in a worker thread: each takes tens of milliseconds
             # for a thousand inputs.
+            images = request.images
+            vectors: list[TextEmbedding] = []
             inputs = await run_in_worker(partial(_tokenize, request, embedder))
+            num_tokens = sum(len(each.ids) for each in inputs)
             if outputs.multi_vector:
                 _check_size(inputs, embedder)
-            embedded = await embedder.embed(inputs, request.pooling or embedder.pooling, outputs)
-            return await to_thread.run_sync(_make_response, request, embedder, inputs, embedded)
+            if images:
+                part = embedder.require_images(images[0][0])
+                num_tokens += len(images) * part.num_tokens
+                vectors = await part.embed(await engine.image_sources.load(images, "input"))
+            texts = await embedder.embed(inputs, request.pooling or embedder.pooling, outputs)
+            embedded = _in_order(request, texts, vectors)
+            return await to_thread.run_sync(_make_response, request, embedder, embedded, num_tokens)
 
 
 def _embedder(engine: EncoderEngine) -> Embedder:
@@ -156,15 +169,34 @@ def _tokenize(
     # Imported here because the module imports numpy, which only encoders need.
     from aiomlc.runtime.embedding.input_encoder import encode_inputs
 
-    inputs = _with_prompt(request, embedder)
-    return encode_inputs(inputs, embedder, is_cancelled, truncate=bool(request.truncate))
+    texts = {
+        index: item
+        for index, item in enumerate(request.input)
+        if not isinstance(item, ImageReference)
+    }
+    inputs = _with_prompt(list(texts.values()), request, embedder)
+    return encode_inputs(
+        inputs, embedder, is_cancelled, places=list(texts), truncate=bool(request.truncate)
+    )
 
 
-def _with_prompt(request: EmbeddingRequest, embedder: Embedder) -> Sequence[str | tuple[int, ...]]:
+def _in_order(
+    request: EmbeddingRequest, texts: Sequence[TextEmbedding], images: Sequence[TextEmbedding]
+) -> list[TextEmbedding]:
+    """Return the embeddings in the order of the inputs."""
+    of_texts, of_images = iter(texts), iter(images)
+    return [
+        next(of_images if isinstance(item, ImageReference) else of_texts) for item in request.input
+    ]
+
+
+def _with_prompt(
+    inputs: Sequence[str | tuple[int, ...]], request: EmbeddingRequest, embedder: Embedder
+) -> Sequence[str | tuple[int, ...]]:
     """Return the inputs, with the prompt of that name before each text."""
     name = embedder.default_prompt if request.prompt_name is None else request.prompt_name
     if name is None:
-        return request.input
+        return inputs
 
     if name not in embedder.prompts:
         names = ", ".join(map(repr, embedder.prompts)) or "none"
@@ -174,16 +206,15 @@ def _with_prompt(request: EmbeddingRequest, embedder: Embedder) -> Sequence[str 
         )
 
     prompt = embedder.prompts[name]
-    return [prompt + item if isinstance(item, str) else item for item in request.input]
+    return [prompt + item if isinstance(item, str) else item for item in inputs]
 
 
 def _make_response(
     request: EmbeddingRequest,
     embedder: Embedder,
-    inputs: Sequence[EncoderInput],
     embedded: Sequence[TextEmbedding],
+    num_tokens: int,
 ) -> EmbeddingResponse:
-    num_tokens = sum(len(each.ids) for each in inputs)
     normalize = embedder.normalize if request.normalize is None else request.normalize
     return EmbeddingResponse(
         data=[
@@ -234,6 +265,16 @@ def _check_size(inputs: Sequence[EncoderInput], embedder: Embedder) -> None:
             f"{MAX_MULTI_VECTOR_NUMBERS:,} numbers in total, got {number:,}: embed fewer or "
             "shorter inputs at a time",
             param="return_multi_vector",
+        )
+
+
+def _check_pooling(request: EmbeddingRequest, embedder: Embedder) -> None:
+    pooling = request.pooling
+    if pooling not in (None, embedder.pooling) and embedder.images is not None:
+        raise BadRequestError(
+            f"pooling: must be {embedder.pooling!r} for {embedder.model_name!r}, whose other "
+            f"vectors of texts would not be like those of images, got {pooling!r}",
+            param="pooling",
         )
 
 

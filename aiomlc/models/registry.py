@@ -26,6 +26,7 @@ from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.families import (
     albert,
     bert,
+    clip,
     cohere,
     deberta_v2,
     distilbert,
@@ -76,6 +77,7 @@ from aiomlc.models.families import (
     qwen3_vl,
     qwen_towers,
     seed_oss,
+    siglip,
     smollm3,
     stablelm,
     starcoder2,
@@ -95,6 +97,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "bert": lambda fields: _parse_bert(fields),
         "bert-bge": bert.parse,  # MLC LLM's name for checkpoints with unused tensors.
         "camembert": bert.parse_camembert,
+        "clip": clip.parse,
         "cohere": cohere.parse,
         "deberta-v2": deberta_v2.parse,
         "distilbert": distilbert.parse,
@@ -158,6 +161,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "qwen3_vl_moe": qwen3_vl.parse_moe,
         "roberta": bert.parse_roberta,
         "seed_oss": seed_oss.parse,
+        "siglip": siglip.parse,
         "smollm3": smollm3.parse,
         "smolvlm": lambda fields: _parse_text(text_fields(fields)),
         "stablelm": stablelm.parse,
@@ -167,9 +171,10 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     }
 )
 
-#: Model types that read images, and the readers of their towers' configs.
+#: Model types with a tower for images, and the readers of their towers' configs.
 VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig | None]] = MappingProxyType(
     {
+        "clip": clip.parse_vision,
         "gemma3": gemma3.parse_vision,
         "gemma4": gemma4.parse_vision,
         "idefics3": idefics3.parse_vision,
@@ -183,6 +188,7 @@ VISION_TYPES: Mapping[str, Callable[[Fields], VisionConfig | None]] = MappingPro
         "qwen3_5_moe": qwen_towers.parse_qwen3_5,
         "qwen3_vl": qwen_towers.parse_qwen3_vl,
         "qwen3_vl_moe": qwen_towers.parse_qwen3_vl,
+        "siglip": siglip.parse_vision,
         "smolvlm": idefics3.parse_smolvlm_vision,
     }
 )

@@ -13,11 +13,12 @@ from aiomlc import MLCEngine
 from examples.invoice import Invoice, Line
 from tests.e2e.programs import ROOT, run_program, wrong_sums
 from tests.model import tiny_encoders
+from tests.model.tiny_dual import write_dual_model
 from tests.model.tiny_encoder import write_encoder
 from tests.model.tiny_vision import write_vision_model
 from tests.unit.runtime.images.pictures import gradient
 
-NEED_ARGUMENTS = {"describe", "invoice", "rag", "search"}
+NEED_ARGUMENTS = {"describe", "find_pictures", "invoice", "rag", "search"}
 NEED_RAY = {"ray_app"}  # Run by `tests/ray`.
 EXAMPLES = sorted(
     path
@@ -117,6 +118,42 @@ def test_search_ranks_the_candidates_that_are_most_similar(tmp_path: Path) -> No
     files = {text: "cats.md" if text in texts[:2] else "more.txt" for text in texts}
     lines = [f"{score:.3f} {files[text]}: {text}" for score, text in best]
     assert result.stdout.splitlines() == lines
+
+
+def test_the_pictures_that_are_most_similar_to_a_text_are_found(tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="requires Pillow, of the extra vision")
+    model = write_dual_model(tmp_path / "model", "siglip")
+    folder = tmp_path / "pictures"
+    (folder / "sub").mkdir(parents=True)
+    paths = [folder / f"{index}.png" for index in range(17)] + [folder / "sub" / "a.JPEG"]
+    for index, path in enumerate(paths):
+        gradient(20 + 7 * index, 30, "RGB").save(path)
+    (folder / "notes.txt").write_text("no picture")
+    with MLCEngine(model) as engine:
+        items = [
+            engine.embeddings.create(input={"image": path.read_bytes()}).data[0] for path in paths
+        ]
+        query = engine.embeddings.create(input="a cat").data[0]
+    cosines = np.array([item.embedding for item in items]) @ np.array(query.embedding)
+
+    program = ["examples/find_pictures.py", str(model), str(folder), "a cat", "--results", "3"]
+    result = run_program(program)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = [line.split(" ") for line in result.stdout.splitlines()]
+    best = sorted(cosines, reverse=True)[:3]
+    assert [float(score) for score, _ in lines] == pytest.approx(best, abs=1e-3)
+    named = {
+        str(path.relative_to(folder)): cosine for path, cosine in zip(paths, cosines, strict=True)
+    }
+    assert [named[name] for _, name in lines] == pytest.approx(best, abs=1e-6)
+
+
+def test_a_folder_without_pictures_is_refused(tmp_path: Path) -> None:
+    result = run_program(["examples/find_pictures.py", "model", str(tmp_path), "a cat"])
+
+    assert result.returncode == 1
+    assert result.stderr.startswith("no pictures: ")
 
 
 @pytest.fixture

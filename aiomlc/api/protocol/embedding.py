@@ -17,16 +17,43 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
+    InstanceOf,
     StrictBool,
     StrictStr,
+    ValidationInfo,
+    WithJsonSchema,
 )
+from pydantic_core import PydanticCustomError
 
-from aiomlc.api.protocol.base import ABSENT_IF_NONE, WireModel, parse
+from aiomlc.api.protocol.base import ABSENT_IF_NONE, FieldSink, WireModel, parse
 from aiomlc.api.protocol.ignored import IgnoredFields
+from aiomlc.api.protocol.messages import image_part, text_part
 from aiomlc.api.protocol.request import Name, are_token_ids, with_extra_body
+from aiomlc.runtime.images.image_data import ImageData
+from aiomlc.runtime.images.reference import ImageReference
 from aiomlc.runtime.tokenization.prompt_encoder import MAX_PROMPT_CHARACTERS
 from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.parameter import Integer
+
+_JINA_ITEM = (
+    "an object must be {'text': ...}, {'image': ...} with a URL, or a content part of type 'text' "
+    "or 'image_url'"
+)
+_STAND_IN = "image"  # A valid input in place of one that is not text.
+_Image = Annotated[
+    InstanceOf[ImageReference],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                "type": {"enum": ["text", "image_url"]},
+                "text": {"type": "string"},
+                "image": {"type": "string"},
+                "image_url": {"type": ["object", "string"]},
+            },
+        }
+    ),
+]
 
 
 def to_inputs(value: object) -> tuple[object, ...]:
@@ -56,10 +83,53 @@ def to_inputs(value: object) -> tuple[object, ...]:
     return inputs
 
 
+def _to_items(value: object, info: ValidationInfo) -> tuple[object, ...]:
+    """Return a list of inputs as a tuple, in which objects became texts and images."""
+    values = [value] if isinstance(value, Mapping | ImageData) else value
+    if not isinstance(values, list | tuple) or are_token_ids(values):
+        return to_inputs(values)
+
+    items = tuple(_to_item(item, index, info.context) for index, item in enumerate(values))
+    to_inputs([_STAND_IN if isinstance(item, ImageReference) else item for item in items])
+    return items
+
+
+def _to_item(item: object, index: int, ignored: FieldSink | None) -> object:
+    if isinstance(item, ImageData):
+        return ImageReference(item)
+
+    if not isinstance(item, Mapping):
+        return item
+
+    try:
+        if "type" not in item:
+            return _to_jina_item(item)
+
+        if item["type"] == "image_url":
+            return image_part(item, ignored, "input[]")
+
+        return text_part(item, ignored, "only 'text' and 'image_url'", "input[]")
+    except PydanticCustomError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"item {index}: {error}") from None
+
+
+def _to_jina_item(item: Mapping[str, object]) -> object:
+    """Return the text or image of an object in the shape of Jina's API."""
+    match list(item.items()):
+        case [("text", str(text))]:
+            return text
+        case [("image", str() | bytes() | ImageData() as image)] if image:
+            return ImageReference(image)
+        case _:
+            raise ValueError(_JINA_ITEM)
+
+
 class EmbeddingRequest(WireModel):
     """A validated request for embeddings."""
 
-    input: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(to_inputs)]
+    input: Annotated[tuple[str | tuple[int, ...] | _Image, ...], BeforeValidator(_to_items)]
     model: Name | None = None  #: Echoed in the response.
     encoding_format: Literal["float", "base64"] | None = None  #: None means "float".
     #: The number of leading elements to keep of each embedding; None keeps all.
@@ -72,6 +142,15 @@ class EmbeddingRequest(WireModel):
     truncate: StrictBool | None = None  #: Whether to truncate inputs that are too long.
     return_sparse: StrictBool | None = None  #: Whether to return the weights of tokens.
     return_multi_vector: StrictBool | None = None  #: Whether to return the vectors of tokens.
+
+    @property
+    def images(self) -> list[tuple[str, ImageReference]]:
+        """The images in their order, each with the path of its item."""
+        return [
+            (f"input[{index}]", item)
+            for index, item in enumerate(self.input)
+            if isinstance(item, ImageReference)
+        ]
 
 
 class SparseEmbedding(WireModel):

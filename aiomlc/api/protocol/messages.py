@@ -12,7 +12,9 @@ __all__ = (
     "ToolMessage",
     "UserMessage",
     "audios_of",
+    "image_part",
     "images_of",
+    "text_part",
 )
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +34,7 @@ _IMAGE_PART = (
     "an image part must have the fields 'type' and 'image_url', which is a URL or an object with "
     "the fields 'url' and 'detail', and no others"
 )
+_PARTS = "messages[].content[]"
 _DETAILS = ("auto", "low", "high", "original")
 _AUDIO_PART = (
     "an audio part must have the fields 'type' and 'input_audio', which is an object with the "
@@ -86,7 +89,7 @@ def _join_text_parts(
     if isinstance(content, (str, bytes)) or not isinstance(content, Sequence):
         return check_text(content)
 
-    return JoinedText([_text_part(part, info.context, "only 'text'") for part in content])
+    return JoinedText([text_part(part, info.context, "only 'text'") for part in content])
 
 
 def _join_parts(content: object, check_text: Callable[[object], str], info: ValidationInfo) -> str:
@@ -99,15 +102,26 @@ def _join_parts(content: object, check_text: Callable[[object], str], info: Vali
 
 def _part(part: object, ignored: FieldSink | None) -> Part:
     if isinstance(part, Mapping) and part.get("type") == "image_url":
-        return _image_part(part, ignored)
+        return image_part(part, ignored)
 
     if isinstance(part, Mapping) and part.get("type") == "input_audio":
         return _audio_part(part, ignored)
 
-    return _text_part(part, ignored, "only 'text', 'image_url' and 'input_audio'")
+    return text_part(part, ignored, "only 'text', 'image_url' and 'input_audio'")
 
 
-def _text_part(part: object, ignored: FieldSink | None, supported: str) -> str:
+def text_part(part: object, ignored: FieldSink | None, supported: str, path: str = _PARTS) -> str:
+    """Return the text of a content part.
+
+    Args:
+        part: The part.
+        ignored: Where unknown fields are noted; None rejects them.
+        supported: The types that are supported, for messages.
+        path: The path of such parts in the request.
+
+    Raises:
+        ValueError: If it is no such part.
+    """
     if not isinstance(part, Mapping):
         raise ValueError(f"content parts must be objects, got {type(part).__name__}")
 
@@ -118,15 +132,22 @@ def _text_part(part: object, ignored: FieldSink | None, supported: str) -> str:
     if not isinstance(text, str):
         raise ValueError(_TEXT_PART)
 
-    _check_names(part, ("type", "text"), _TEXT_PART, ignored)
+    _check_names(part, ("type", "text"), _TEXT_PART, ignored, path)
     return text
 
 
-def _image_part(part: Mapping[str, object], ignored: FieldSink | None) -> ImageReference:
+def image_part(
+    part: Mapping[str, object], ignored: FieldSink | None, path: str = _PARTS
+) -> ImageReference:
+    """Return the image of a content part of type `image_url`; see `text_part`.
+
+    Raises:
+        ValueError: If it is no such part.
+    """
     image = part.get("image_url")
-    _check_names(part, ("type", "image_url"), _IMAGE_PART, ignored)
+    _check_names(part, ("type", "image_url"), _IMAGE_PART, ignored, path)
     if isinstance(image, Mapping):
-        _check_names(image, ("url", "detail"), _IMAGE_PART, ignored)
+        _check_names(image, ("url", "detail"), _IMAGE_PART, ignored, path)
         detail = image.get("detail")
         if detail is not None and detail not in _DETAILS:
             raise ValueError(
@@ -167,6 +188,7 @@ def _check_names(
     known: Sequence[str],
     problem: LiteralString,
     ignored: FieldSink | None,
+    path: str = _PARTS,
 ) -> None:
     """Require that a part has only known fields, or note that others are ignored."""
     others = [name for name in part if name not in known]
@@ -175,7 +197,7 @@ def _check_names(
 
     for name in others:
         assert ignored is not None, "else the part was rejected"
-        ignored.add(f"messages[].content[].{name}")
+        ignored.add(f"{path}.{name}")
 
 
 # Strict, because pydantic would decode bytes.

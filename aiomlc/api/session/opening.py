@@ -114,7 +114,7 @@ class ModelOpener:
 
         session: Session
         if isinstance(loaded, LoadedEncoder):
-            session = EncoderSession(EncoderEngine(loaded.model, self._events))
+            session = EncoderSession(EncoderEngine(loaded.model, self._events, sources))
         else:
             if config.enable_tracing:
                 loaded.core.enable_trace()

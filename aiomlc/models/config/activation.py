@@ -31,6 +31,7 @@ _UNGATED_NAMES: Mapping[str, Activation] = MappingProxyType(
         "gelu_new": "gelu_tanh",
         "gelu_fast": "gelu_tanh",
         "gelu_pytorch_tanh": "gelu_tanh",
+        "quick_gelu": "quick_gelu",
         "relu2": "squared_relu",
     }
 )

@@ -11,6 +11,7 @@ __all__ = (
     "EncoderPooling",
     "PositionBuckets",
     "RelativePositions",
+    "TextHeadConfig",
 )
 
 from dataclasses import dataclass
@@ -182,6 +183,23 @@ class EncoderConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextHeadConfig:
+    """The head of a text tower, whose vectors are in the space of those of images.
+
+    The state of the last token is multiplied by a matrix. An end token or padding makes the last
+    token.
+    """
+
+    source: str  #: The matrix in a checkpoint, without `.weight`.
+    size: int  #: The numbers of a vector.
+    bias: bool
+    #: The token that ends a text; -1 is the one with the highest id of a text. None for padding.
+    end_token: int | None = None
+    #: The padding of texts to the maximum length, if the files of the tokenizer have no other.
+    pad_token: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockEncoderConfig:
     """An encoder of a decoder's blocks, whose attention has no KV cache.
 
@@ -192,10 +210,14 @@ class BlockEncoderConfig:
     blocks: DecoderConfig
     is_causal: bool
     has_embedding_norm: bool = False
+    #: The table of positions in a checkpoint, whose rows are added to those of tokens; empty for
+    #: none.
+    position_table: str = ""
     hf_prefix: str = ""  #: See `EncoderConfig`.
     classifier: ClassifierConfig | None = None
     #: Whether the outputs are the logits of all tokens after the last one of an input.
     has_token_logits: bool = False
+    text_head: TextHeadConfig | None = None  #: Of a model that embeds images, too.
     position_offset: int = 0
     num_token_types: int = 1
 

@@ -123,6 +123,8 @@ INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
         "position_embedding_size": (1, 2**20),
         "pan_and_scan_max_num_crops": (1, 64),
         "pan_and_scan_min_crop_size": _PIXELS,
+        "projection_dim": _WIDTH,
+        "projection_size": _WIDTH,
         "prev_sot_token_id": _TOKEN_ID,
         "sampling_rate": _SAMPLES,
         "spatial_merge_size": (1, 64),

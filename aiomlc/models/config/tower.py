@@ -36,6 +36,7 @@ class TowerNames:
     pre_norm: str = "vision_tower.pre_layrnorm"
     layers: str = "vision_tower.encoder.layers"
     post_norm: str = "vision_tower.post_layernorm"
+    attention_pool: str = "vision_tower.head"
     # Of a layer:
     attention_norm: str = "layer_norm1"
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")

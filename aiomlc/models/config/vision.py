@@ -41,6 +41,8 @@ class VisionConfig(TowerConfig):
     drops_class_token: bool = True  #: Whether its output embeds nothing.
     num_positions: int = 0  #: Rows of the table of positions; 0 if there is none.
     pre_norm: bool = False  #: Whether the embeddings of patches are normed.
+    #: Whether a learned query reads all outputs of an image, whose only row it becomes.
+    attention_pool: bool = False
     merge: int = 1  #: The side of the block of patches that an output row stands for.
     window_layers: tuple[int, ...] = ()  #: Layers whose tokens see those of their window only.
     window_size: int = 0  #: The side of a window in pixels; 0 if there are none.

@@ -14,7 +14,7 @@ from aiomlc.models.config.layers import AttentionConfig
 from aiomlc.models.graph.blocks import Block, build_norm
 from aiomlc.models.graph.classifier import ClassifierHead
 from aiomlc.models.graph.decoder import DecoderLayers, build_scale
-from aiomlc.models.graph.layers import Linear, Norm, Scale
+from aiomlc.models.graph.layers import Add, Embedding, Linear, Norm, Scale
 from aiomlc.models.graph.mixers import Attention
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.packed import PackedAttention, PackedTokens, PickRows
@@ -33,6 +33,10 @@ class BlockEncoder(Module):
             assert isinstance(layer.mixer, Attention)
             layer.mixer.attend = PackedAttention(plan.mixer, is_causal=config.is_causal)
         self.embedding_scale: Scale | None = build_scale(blocks.embedding_scale)
+        self.position_embed: Embedding | None = None
+        if config.position_table:
+            self.position_embed = Embedding(blocks.context_window_size, blocks.hidden_size)
+        self.sum: Add = Add()
         self.embedding_norm: Norm | None = None
         if config.has_embedding_norm:
             self.embedding_norm = build_norm(blocks)
@@ -54,13 +58,15 @@ class BlockEncoder(Module):
 
         Args:
             ids: Token ids, int32 `[n]`.
-            positions: Positions for RoPE, int32 `[n]`.
+            positions: Positions for RoPE or rows of the table of positions, int32 `[n]`.
             types: Token types, int32 `[n]`, which such an encoder does not have.
             lengths: Tokens of each input, int32 `[b]`.
         """
         x = self.model.embed_tokens(ids)
         if self.embedding_scale is not None:
             x = self.embedding_scale(x)
+        if self.position_embed is not None:
+            x = self.sum(x, self.position_embed(positions))
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         update, residual = self.model(x, PackedTokens(positions, lengths))

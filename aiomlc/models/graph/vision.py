@@ -9,11 +9,13 @@ __all__ = ("VisionTower",)
 
 from tvm.relax.frontend import nn
 
+from aiomlc.models.config.layers import AttentionConfig, MlpConfig
 from aiomlc.models.config.vision import VisionConfig
-from aiomlc.models.graph.columns import SliceColumns
+from aiomlc.models.graph.columns import ConcatColumns, SliceColumns
+from aiomlc.models.graph.feed_forward import PlainMlp
 from aiomlc.models.graph.layers import Add, Embedding, Linear, Norm
 from aiomlc.models.graph.module import Module
-from aiomlc.models.graph.packed import PackedTokens
+from aiomlc.models.graph.packed import MergeRows, PackedAttention, PackedTokens
 from aiomlc.models.graph.tower import TowerBlock, build_projector, tower_norm
 
 
@@ -50,6 +52,9 @@ class VisionTower(Module):
             [TowerBlock(config) for _ in range(config.num_hidden_layers)]
         )
         self.post_norm: Norm | None = tower_norm(config) if config.post_norm else None
+        self.attention_pool: _AttentionPool | None = None
+        if config.attention_pool:
+            self.attention_pool = _AttentionPool(config)
         self.projector: nn.ModuleList = build_projector(config.projector)
         self.newline: nn.Parameter | None = None  # Read by the loader.
         if config.newline:
@@ -85,6 +90,12 @@ class VisionTower(Module):
             x = layer(x, tokens)
         if self.post_norm is not None:
             x = self.post_norm(x)
+        if self.attention_pool is not None:
+            x = self.attention_pool(x, self.flag(flags, 1, 1), tokens, order)
+        return self.project(x, order)
+
+    def project(self, x: nn.Tensor, order: nn.Tensor) -> nn.Tensor:
+        """Return the rows `[m, embedded size]` of the outputs of the last layer."""
         for step in self.projector:
             x = step(x, order)
         return x
@@ -95,6 +106,49 @@ class VisionTower(Module):
         for frame in self.frame_embeds:
             x = self.sum(x, frame(patches))
         return x
+
+
+class _AttentionPool(Module):
+    """Attention of a learned query, the probe, to all tokens of an image, and an MLP (SigLIP).
+
+    The kernel attends from every token: each has the probe's query, and the row of one is kept.
+    """
+
+    def __init__(self, config: VisionConfig) -> None:
+        super().__init__()
+        self.hidden: int = config.hidden_size
+        self.probe: Linear = _column(self.hidden)
+        self.qkv: Linear = Linear(self.hidden, 3 * self.hidden, bias=True, out_dtype="float32")
+        self.slice: SliceColumns = SliceColumns()
+        self.concat: ConcatColumns = ConcatColumns()
+        plan = AttentionConfig(
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_heads,
+            head_dim=config.head_dim,
+            scale=config.head_dim**-0.5,
+            rope=None,
+        )
+        self.attend: PackedAttention = PackedAttention(plan, is_causal=False)
+        self.merge: MergeRows = MergeRows()
+        self.output: Linear = Linear(self.hidden, self.hidden, bias=True, out_dtype="float32")
+        self.norm: Norm = tower_norm(config)
+        mlp = MlpConfig(
+            intermediate_size=config.intermediate_size,
+            activation=config.activation,
+            gated=False,
+            bias=True,
+        )
+        self.mlp: PlainMlp = PlainMlp(mlp, self.hidden)
+        self.sum: Add = Add()
+
+    def forward(
+        self, x: nn.Tensor, ones: nn.Tensor, tokens: PackedTokens, order: nn.Tensor
+    ) -> nn.Tensor:
+        """Return a row for each image, `[m, hidden]`; `order` `[m, 1]` has a token of each."""
+        query = self.slice(self.qkv(self.probe(ones)), 0, self.hidden)
+        qkv = self.concat(query, self.qkv(x), self.hidden, 2 * self.hidden)
+        pooled = self.output(self.merge(self.attend(qkv, tokens), order))
+        return self.sum(pooled, self.mlp.without_norm(self.norm(pooled)))
 
 
 def _column(hidden: int) -> Linear:

@@ -40,6 +40,9 @@ def _block_parameters(config: BlockEncoderConfig) -> Iterator[Parameter]:
     for parameter in decoder_parameters(replace(config.blocks, tie_word_embeddings=not has_head)):
         sources = (re.sub(_DECODER_PREFIX, config.hf_prefix, name) for name in parameter.sources)
         yield replace(parameter, sources=tuple(sources))
+    if config.position_table:
+        shape = (config.max_tokens, config.hidden_size)
+        yield _matrix("position_embed", shape, config.position_table)
     if config.has_embedding_norm:
         kinds = ("weight", "bias") if config.blocks.norm_kind == "layer" else ("weight",)
         for kind in kinds:

@@ -53,10 +53,22 @@ _MODERNBERT = {
     ".mlp.down_proj": ".mlp.Wo",
 }
 _LANGUAGE_MODEL = {"model.": "model.language_model."}
+# The text towers of CLIP and SigLIP.
+_TEXT_TOWER = {
+    "model.embed_tokens": "text_model.embeddings.token_embedding",
+    "model.layers.": "text_model.encoder.layers.",
+    "model.norm.": "text_model.final_layer_norm.",
+    ".input_layernorm.": ".layer_norm1.",
+    ".post_attention_layernorm.": ".layer_norm2.",
+    ".self_attn.o_proj": ".self_attn.out_proj",
+    ".mlp.up_proj": ".mlp.fc1",
+    ".mlp.down_proj": ".mlp.fc2",
+}
 _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 
 # By model type: segments of the graph's names, and their replacements.
 _HF: _Replacements = {
+    "clip": _TEXT_TOWER,
     "gemma3": _GEMMA3,
     "gemma3n": {"model.": "model.language_model."},
     "gemma4": _GEMMA4,
@@ -92,6 +104,7 @@ _HF: _Replacements = {
     "qwen3_5_moe": _LANGUAGE_MODEL,
     "qwen3_vl": _LANGUAGE_MODEL,
     "qwen3_vl_moe": _LANGUAGE_MODEL,
+    "siglip": _TEXT_TOWER,
     "starcoder2": _STARCODER2,
 }
 _MLC: _Replacements = {

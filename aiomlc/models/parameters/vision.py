@@ -9,12 +9,24 @@ from dataclasses import replace
 
 from aiomlc.models.config.vision import VisionConfig
 from aiomlc.models.parameters.parameter import Parameter
-from aiomlc.models.parameters.tower import matrix, norm, projector_steps, tower_layers, vector
+from aiomlc.models.parameters.tower import (
+    linear,
+    matrix,
+    norm,
+    projector_steps,
+    tower_layers,
+    vector,
+)
 
 
 def vision_parameters(config: VisionConfig) -> tuple[Parameter, ...]:
     """Return every parameter of a tower and its projector, under the graph's names."""
-    return (*_embeddings(config), *tower_layers(config), *_projector(config))
+    return (
+        *_embeddings(config),
+        *tower_layers(config),
+        *_attention_pool(config),
+        *_projector(config),
+    )
 
 
 def _embeddings(config: VisionConfig) -> Iterator[Parameter]:
@@ -34,6 +46,21 @@ def _embeddings(config: VisionConfig) -> Iterator[Parameter]:
         yield matrix("position_embed", (names.positions,), config.num_positions, hidden)
     if config.pre_norm:
         yield from norm("pre_norm", names.pre_norm, hidden, config.norm_kind)
+
+
+def _attention_pool(config: VisionConfig) -> Iterator[Parameter]:
+    if not config.attention_pool:
+        return
+
+    head, hidden, inner = config.names.attention_pool, config.hidden_size, config.intermediate_size
+    attention, name = f"{head}.attention", "attention_pool"
+    yield _column(f"{name}.probe", f"{head}.probe", hidden)
+    yield matrix(f"{name}.qkv", (f"{attention}.in_proj_weight",), 3 * hidden, hidden)
+    yield vector(f"{name}.qkv.bias", (f"{attention}.in_proj_bias",), 3 * hidden)
+    yield from linear(f"{name}.output", (f"{attention}.out_proj",), (hidden, hidden), bias=True)
+    yield from norm(f"{name}.norm", f"{head}.layernorm", hidden, config.norm_kind)
+    yield from linear(f"{name}.mlp.up_proj", (f"{head}.mlp.fc1",), (inner, hidden), bias=True)
+    yield from linear(f"{name}.mlp.down_proj", (f"{head}.mlp.fc2",), (hidden, inner), bias=True)
 
 
 def _projector(config: VisionConfig) -> Iterator[Parameter]:

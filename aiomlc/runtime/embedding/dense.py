@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("DenseLayer", "TensorSource", "read_dense")
+__all__ = ("DenseLayer", "TensorSource", "read_dense", "read_linear")
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ import numpy as np
 from aiomlc.errors import ModelLoadError
 from aiomlc.models.config.fields import Fields
 from aiomlc.validation.model_files import open_file, read_object
-from aiomlc.weights.formats.safetensors import read_safetensors_file
+from aiomlc.weights.formats.safetensors import read_safetensors, read_safetensors_file
 from aiomlc.weights.formats.source import SourceTensor
 
 if TYPE_CHECKING:
@@ -73,6 +73,18 @@ def read_dense(directory: Path) -> DenseLayer:
     if fields.boolean("bias", True):
         bias = source.floats("linear.bias", shape[:1])
     return DenseLayer(source.floats("linear.weight", shape), bias, kind == "Tanh")
+
+
+def read_linear(directory: Path, name: str, shape: tuple[int, int], *, bias: bool) -> DenseLayer:
+    """Read a matrix `[outputs, inputs]` among the tensors of a model.
+
+    Raises:
+        ModelLoadError: If a tensor is missing, or has another shape.
+    """
+    weights = read_safetensors(directory)
+    source = TensorSource(weights.index, weights.tensors)
+    offsets = source.floats(f"{name}.bias", shape[:1]) if bias else None
+    return DenseLayer(source.floats(f"{name}.weight", shape), offsets, has_tanh=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The kinds of encoders: one that embeds texts, and one that classifies them."""
+"""The kinds of encoders: one that embeds texts, maybe images too, and one that classifies them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from anyio import to_thread
 
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.embedding.activation import Activation, activate
 from aiomlc.runtime.embedding.batcher import EncoderBatcher
 from aiomlc.runtime.embedding.dense import DenseLayer
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
+from aiomlc.runtime.embedding.image_embedder import ImageEmbedder
 from aiomlc.runtime.embedding.pooling import Pooling, ScoreTokens, pool
 from aiomlc.runtime.embedding.similarity import TextEmbedding
+from aiomlc.runtime.embedding.text_ends import TextEnd
 from aiomlc.runtime.embedding.token_heads import SparseVector, TokenHeads, TokenOutputs
 from aiomlc.runtime.native.encoder import EncoderInput
 
@@ -40,6 +43,10 @@ class EncoderModel:
     max_tokens: int  #: Of one input, special tokens included.
     vocab_size: int  #: The exclusive upper bound of token ids.
 
+    def close(self) -> None:
+        """Release the encoder; waiting callers get `EngineClosedError`. Thread-safe."""
+        self.batcher.close()
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,32 @@ class Embedder(EncoderModel):
     #: The sizes to which embeddings may be cut (Matryoshka); empty allows all.
     dimensions: tuple[int, ...] = ()
     heads: TokenHeads = field(default_factory=TokenHeads)  #: Of embeddings of tokens.
+    text_end: TextEnd | None = None  #: The end of texts; None leaves their tokens as they are.
+    images: ImageEmbedder | None = None  #: None if it embeds no images.
+
+    def close(self) -> None:
+        """Release the encoder; waiting callers get `EngineClosedError`. Thread-safe."""
+        self.batcher.close()
+        if self.images is not None:
+            self.images.close()
+
+    def require_images(self, param: str) -> ImageEmbedder:
+        """Return the part that embeds images.
+
+        Args:
+            param: The field of the request with an image.
+
+        Raises:
+            BadRequestError: If there is none.
+        """
+        if self.images is None:
+            raise BadRequestError(
+                f"{param}: the model {self.model_name} embeds no images; open one that does, such "
+                "as a CLIP or SigLIP, or send texts only",
+                param=param,
+            )
+
+        return self.images
 
     async def embed(
         self,
@@ -74,6 +107,8 @@ class Embedder(EncoderModel):
             RequestFailedError: If the encoder failed, or a number is not finite.
         """
         reduce = partial(self._reduce, pooling=pooling, outputs=outputs)
+        if (end := self.text_end) is not None:
+            inputs = [EncoderInput(end.apply(each.ids)) for each in inputs]
         results = await self.batcher.run(inputs, reduce)
         if not outputs.sparse:
             return [_embedding(result, None, outputs) for result in results]

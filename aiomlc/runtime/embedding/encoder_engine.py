@@ -19,6 +19,7 @@ from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.engine_task import EngineTask
 from aiomlc.runtime.engine.events import EventHub
 from aiomlc.runtime.engine.trace import TraceEvent
+from aiomlc.runtime.images.sources import ImageSources
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Classifier, Embedder
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 MAX_OPEN_REQUESTS: Final = 32
 
 
-class _Batcher(Protocol):
-    """The part that runs the model, in threads of its callers."""
+class _Model(Protocol):
+    """A model that runs in threads of its callers."""
 
     def close(self) -> None: ...
 
@@ -91,13 +92,22 @@ class EncoderEngine(AsyncContextManagerMixin):
     """The engine of an encoder or a speech model: ties its lifetime to a task, and counts requests.
 
     Inputs go straight to the encoder's batches.
+
+    Args:
+        model: The model.
+        events: Where its lifecycle is reported.
+        image_sources: Where the images of requests may come from; None is `data:` URLs and bytes.
     """
 
     def __init__(
-        self, model: Embedder | Classifier | Transcriber, events: EventHub | None = None
+        self,
+        model: Embedder | Classifier | Transcriber,
+        events: EventHub | None = None,
+        image_sources: ImageSources | None = None,
     ) -> None:
         self.model = model
-        self.task: EngineTask = EngineTask(_EncoderLoop(model.batcher), events=events)
+        self.image_sources: ImageSources = image_sources or ImageSources()
+        self.task: EngineTask = EngineTask(_EncoderLoop(model), events=events)
         self._is_draining = False
         self._running: dict[str, CancelScope | OpenRequest] = {}  # By request id.
         self._is_idle: Event | None = None  # Created by `drain`; set when no request runs.
@@ -229,8 +239,8 @@ class EncoderEngine(AsyncContextManagerMixin):
 class _EncoderLoop:
     """A step loop that only waits for `stop`, since callers run the batches."""
 
-    def __init__(self, batcher: _Batcher) -> None:
-        self._batcher = batcher
+    def __init__(self, model: _Model) -> None:
+        self._model = model
         self._stopped = threading.Event()
 
     def run(self) -> None:
@@ -243,7 +253,7 @@ class _EncoderLoop:
 
     def close(self) -> None:
         """Release the encoder; a running batch is finished."""
-        self._batcher.close()
+        self._model.close()
 
     def release(self) -> None:
         """Do nothing: `close` has released the encoder."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("InputItem", "encode_inputs")
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from aiomlc.errors import BadRequestError, InputTooLongError
@@ -29,6 +29,7 @@ def encode_inputs(
     is_cancelled: Callable[[], bool],
     *,
     field: str = "input",
+    places: Sequence[int] | None = None,
     truncate: bool = False,
 ) -> list[EncoderInput]:
     """Return the tokens of each item; fewer if the call is cancelled. Takes long for many items.
@@ -37,23 +38,26 @@ def encode_inputs(
 
     Args:
         field: The field of the request, for messages.
+        places: The index of each item in this field; None if it has no others.
         truncate: Whether longer inputs are truncated.
 
     Raises:
         BadRequestError: If an input has no tokens, or a token id is not in the vocabulary.
         InputTooLongError: If an input is too long.
     """
-    return list(_encode(items, model, is_cancelled, field, truncate))
+    numbers = range(len(items)) if places is None else places
+    numbered = zip(numbers, items, strict=True)
+    return list(_encode(numbered, model, is_cancelled, field, truncate))
 
 
 def _encode(
-    items: Sequence[InputItem],
+    items: Iterable[tuple[int, InputItem]],
     model: EncoderModel,
     is_cancelled: Callable[[], bool],
     field: str,
     truncate: bool,
 ) -> Iterator[EncoderInput]:
-    for index, item in enumerate(items):
+    for index, item in items:
         if is_cancelled():
             break
 

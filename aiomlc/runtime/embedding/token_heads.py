@@ -7,7 +7,7 @@ definitions are those of FlagEmbedding.
 
 from __future__ import annotations
 
-__all__ = ("SparseVector", "TokenHeads", "TokenOutputs", "read_token_heads")
+__all__ = ("SparseVector", "TokenHeads", "TokenOutputs", "read_token_heads", "token_text")
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,7 +105,7 @@ def read_token_heads(
 
     path = files.path("tokenizer_config.json")
     fields = Fields(files.object(path.name) or {}, path)
-    ids = (token_id(_content(fields, name, token)) for name, token in _UNWEIGHTED.items())
+    ids = (token_id(token_text(fields, name, token)) for name, token in _UNWEIGHTED.items())
     return TokenHeads(sparse, multi_vector, frozenset(each for each in ids if each is not None))
 
 
@@ -131,7 +131,11 @@ def _layer(source: TensorSource, prefix: str, shape: tuple[int | None, int]) -> 
     return DenseLayer(weight, bias, has_tanh=False)
 
 
-def _content(fields: Fields, name: str, default: str) -> str:
-    """Return a special token, which may be an object with its text."""
+def token_text(fields: Fields, name: str, default: str) -> str:
+    """Return a special token of `tokenizer_config.json`, which may be an object with its text.
+
+    Raises:
+        ModelLoadError: If it is neither.
+    """
     nested = fields.nested(name) if isinstance(fields.value(name), dict) else None
     return fields.string(name, default) if nested is None else nested.string("content", default)

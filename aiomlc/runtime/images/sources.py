@@ -90,11 +90,14 @@ class ImageSources:
             local_path=config.allowed_local_media_path,
         )
 
-    async def load(self, images: Sequence[tuple[str, ImageReference]]) -> list[ImageData]:
+    async def load(
+        self, images: Sequence[tuple[str, ImageReference]], field: str = "messages"
+    ) -> list[ImageData]:
         """Load images at the same time; the first failure ends the loading of the others.
 
         Args:
             images: Each with the path of its field in the request, for errors.
+            field: The field of the request that has all of them.
 
         Raises:
             BadRequestError: If there are too many, or one may not be loaded, cannot be loaded, is
@@ -103,8 +106,8 @@ class ImageSources:
         """
         if len(images) > self.limits.max_images:
             raise BadRequestError(
-                f"messages: must have at most {self.limits.max_images} images, got {len(images)}",
-                param="messages",
+                f"{field}: must have at most {self.limits.max_images} images, got {len(images)}",
+                param=field,
             )
 
         loaded: dict[int, ImageData] = {}

@@ -13,6 +13,7 @@ __all__ = (
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from aiomlc.config import PAGE_SIZE, EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
@@ -26,6 +27,7 @@ _STEP_BUDGET = 128
 _IDLE_STEP_BUDGET = 256  # More would gain little, and delay the sequences that arrive meanwhile.
 _MIN_TOTAL_TOKENS = 2 * PAGE_SIZE
 _NO_LIMIT = 2**31 - 1
+_OF_TOWERS: Final = "vision_quantization"
 # The settings of what an encoder lacks, and their values that ask for nothing.
 _OF_DECODERS: Mapping[str, tuple[object, ...]] = {
     "attention_sink_size": (None, -1, 0),
@@ -45,7 +47,7 @@ _OF_DECODERS: Mapping[str, tuple[object, ...]] = {
     "split_special_tokens": (False,),
     "step_token_budget": (None,),
     "tensor_parallel_shards": (None, 1),
-    "vision_quantization": (None,),
+    _OF_TOWERS: (None,),
 }
 
 
@@ -118,8 +120,13 @@ def sequence_length(config: EngineConfig, context_window: int) -> int:
     return single
 
 
-def check_encoder(config: EngineConfig, positions: int) -> None:
+def check_encoder(config: EngineConfig, positions: int, *, has_tower: bool = False) -> None:
     """Require that a configuration suits an encoder with this number of positions.
+
+    Args:
+        config: The configuration.
+        positions: The most tokens of an input.
+        has_tower: Whether the model embeds images, too.
 
     Raises:
         BadRequestError: If it sets what only decoders have, or a longer sequence; `param` names
@@ -127,7 +134,7 @@ def check_encoder(config: EngineConfig, positions: int) -> None:
     """
     for name, unused in _OF_DECODERS.items():
         value = getattr(config, name)
-        if value not in unused:
+        if value not in unused and not (has_tower and name == _OF_TOWERS):
             raise BadRequestError(
                 f"engine_config.{name} = {value!r} is only supported by decoders: leave it out",
                 param=name,

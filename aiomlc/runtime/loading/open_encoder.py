@@ -13,19 +13,23 @@ from aiomlc.config import EngineConfig
 from aiomlc.errors import ModelLoadError
 from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.text_files import read_tokenizer_json
+from aiomlc.models.config.encoder import BlockEncoderConfig, EncoderConfig, TextHeadConfig
 from aiomlc.models.config.fields import Fields
 from aiomlc.runtime.embedding.activation import read_activation, read_labels
 from aiomlc.runtime.embedding.batcher import EncoderBatcher
-from aiomlc.runtime.embedding.dense import DenseLayer
+from aiomlc.runtime.embedding.dense import DenseLayer, read_linear
 from aiomlc.runtime.embedding.embedder import Classifier, Embedder
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
+from aiomlc.runtime.embedding.image_embedder import ImageEmbedder
 from aiomlc.runtime.embedding.pair_prompt import PairPromptTokenizer, read_pair_template
 from aiomlc.runtime.embedding.pooling import SentenceConfig, read_sentence_config
+from aiomlc.runtime.embedding.text_ends import read_text_end
 from aiomlc.runtime.embedding.token_heads import read_token_heads
 from aiomlc.runtime.loading.capacity import sequence_length
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder
 from aiomlc.runtime.loading.model_directory import ModelDirectory
+from aiomlc.runtime.loading.open_tower import open_image_embedder
 from aiomlc.runtime.loading.prepare import PreparedModel, prepare_model
 from aiomlc.runtime.loading.progress import LoadProgress, OnProgress
 from aiomlc.runtime.native.encoder import NativeEncoder
@@ -50,18 +54,17 @@ async def load_encoder(
     """
     await to_thread.run_sync(facts.check_tensors)
     prepared = await prepare_model(facts, device, engine_config, report)
+    images = await open_image_embedder(facts, engine_config, report)
     report(LoadProgress("load", None, "opening the model"))
-    return await to_thread.run_sync(_assemble, facts.directory, prepared, engine_config)
+    return await to_thread.run_sync(_assemble, facts, prepared, engine_config, images)
 
 
 def _assemble(
-    directory: ModelDirectory, prepared: PreparedModel, config: EngineConfig
+    facts: ModelFacts, prepared: PreparedModel, config: EngineConfig, images: ImageEmbedder | None
 ) -> LoadedEncoder:
-    metadata = prepared.library.metadata
-    weights = prepared.weights
-    sentence_config = read_sentence_config(directory.files)
-    positions = int(metadata["context_window_size"])
-    longest = sequence_length(config, positions)
+    directory, metadata, weights = facts.directory, prepared.library.metadata, prepared.weights
+    sentence_config = _sentence_config(facts, int(metadata["hidden_size"]))
+    longest = sequence_length(config, int(metadata["context_window_size"]))
     max_tokens = min(sentence_config.max_tokens or longest, longest)
     has_token_logits = bool(metadata["has_token_logits"])
     tokenizer: EncoderTokenizer
@@ -100,9 +103,23 @@ def _assemble(
             Classifier(**common, labels=labels, activation=activation, score_tokens=tokens)
         )
 
-    hidden, dense = int(metadata["hidden_size"]), sentence_config.dense
+    return LoadedEncoder(_build_embedder(facts, sentence_config, common, images))
+
+
+def _build_embedder(
+    facts: ModelFacts,
+    sentence_config: SentenceConfig,
+    common: dict[str, Any],
+    images: ImageEmbedder | None,
+) -> Embedder:
+    model, directory, head = facts.config, facts.directory, _text_head(facts)
+    assert isinstance(model, EncoderConfig | BlockEncoderConfig)
+    hidden, dense, token_id = model.hidden_size, sentence_config.dense, common["tokenizer"].token_id
     _check_dense(directory, hidden, dense)
-    embedder = Embedder(
+    text_end = None
+    if head is not None:
+        text_end = read_text_end(directory.files, head, model.max_tokens, token_id)
+    return Embedder(
         **common,
         size=dense[-1].weight.shape[0] if dense else hidden,
         pooling=sentence_config.pooling,
@@ -111,9 +128,26 @@ def _assemble(
         prompts=sentence_config.prompts,
         default_prompt=sentence_config.default_prompt,
         dimensions=_read_dimensions(directory),
-        heads=read_token_heads(directory.files, hidden, tokenizer.token_id),
+        heads=read_token_heads(directory.files, hidden, token_id),
+        text_end=text_end,
+        images=images,
     )
-    return LoadedEncoder(embedder)
+
+
+def _text_head(facts: ModelFacts) -> TextHeadConfig | None:
+    model = facts.config
+    return model.text_head if isinstance(model, BlockEncoderConfig) else None
+
+
+def _sentence_config(facts: ModelFacts, hidden: int) -> SentenceConfig:
+    """Return how states become vectors: that of the architecture, if images have vectors, too."""
+    directory, head = facts.directory, _text_head(facts)
+    if head is None:
+        return read_sentence_config(directory.files)
+
+    with load_errors(directory.path):
+        matrix = read_linear(directory.path, head.source, (head.size, hidden), bias=head.bias)
+    return SentenceConfig("last", dense=(matrix,))
 
 
 def _check_dense(directory: ModelDirectory, hidden: int, layers: Sequence[DenseLayer]) -> None:

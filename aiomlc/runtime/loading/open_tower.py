@@ -1,8 +1,8 @@
-"""Open the tower of a decoder that reads images or audio."""
+"""Open the tower of a decoder that reads images or audio, or of a model that embeds images."""
 
 from __future__ import annotations
 
-__all__ = ("OpenedTower", "open_tower")
+__all__ = ("OpenedTower", "open_image_embedder", "open_tower")
 
 import dataclasses
 import hashlib
@@ -14,6 +14,7 @@ from aiomlc.config import EngineConfig
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import AudioConfig, VisionConfig
 from aiomlc.runtime.audio.recording import Recording
+from aiomlc.runtime.embedding.image_embedder import ImageEmbedder
 from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.loading.facts import ModelFacts
 from aiomlc.runtime.loading.prepare import PreparedModel, prepare_model
@@ -24,8 +25,12 @@ from aiomlc.runtime.speech.generation import read_chunk_features
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.runtime.towers.tower_batcher import TowerBatcher
 from aiomlc.runtime.towers.tower_model import TowerModel
-from aiomlc.runtime.vision.image_reader import ImageReader
-from aiomlc.runtime.vision.processors import read_processor, with_known_token
+from aiomlc.runtime.vision.image_reader import ImageReader, PromptImageReader
+from aiomlc.runtime.vision.processors import (
+    read_pooled_processor,
+    read_processor,
+    with_known_token,
+)
 from aiomlc.weights import map_weights
 
 _AUDIO_TOKEN: Final = "<|audio_pad|>"
@@ -50,20 +55,51 @@ async def open_tower(
         ModelLoadError: If a file, tensor or field is missing or invalid.
         CompileError: If the library cannot be compiled.
     """
-    tower = facts.tower
-    if tower is None:
+    if (tower := facts.tower) is None:
         return OpenedTower()
 
-    await to_thread.run_sync(tower.check_tensors)
-    own = dataclasses.replace(config, quantization=None, model_lib=None)
-    prepared = await prepare_model(tower, "cpu", own, report)
+    prepared = await _prepare(tower, config, report)
     return await to_thread.run_sync(_assemble, tower, tokenizer, prepared)
 
 
-def _assemble(facts: ModelFacts, tokenizer: Tokenizer, prepared: PreparedModel) -> OpenedTower:
-    files, config, weights = facts.directory.files, facts.config, prepared.weights
+async def open_image_embedder(
+    facts: ModelFacts, config: EngineConfig, report: OnProgress
+) -> ImageEmbedder | None:
+    """Open the tower of a model that embeds texts and images; None if its files have none.
+
+    Raises:
+        ModelLoadError: If a file, tensor or field is missing or invalid.
+        CompileError: If the library cannot be compiled.
+    """
+    if (tower := facts.tower) is None:
+        return None
+
+    prepared = await _prepare(tower, config, report)
+    return await to_thread.run_sync(_assemble_embedder, tower, prepared)
+
+
+async def _prepare(tower: ModelFacts, config: EngineConfig, report: OnProgress) -> PreparedModel:
+    await to_thread.run_sync(tower.check_tensors)
+    own = dataclasses.replace(config, quantization=None, model_lib=None)
+    return await prepare_model(tower, "cpu", own, report)
+
+
+def _assemble_embedder(facts: ModelFacts, prepared: PreparedModel) -> ImageEmbedder:
+    config = facts.config
+    assert isinstance(config, VisionConfig)
+    processor = read_pooled_processor(facts.directory.files, config)
+    reader = ImageReader(_native(prepared), processor)
+    return ImageEmbedder(TowerBatcher(reader), num_tokens=config.num_positions)
+
+
+def _native(prepared: PreparedModel) -> NativeTower:
+    weights = prepared.weights
     params = map_weights(weights.path, weights.nbytes, weights.params)
-    native = NativeTower(prepared.library, params, prepared.num_threads)
+    return NativeTower(prepared.library, params, prepared.num_threads)
+
+
+def _assemble(facts: ModelFacts, tokenizer: Tokenizer, prepared: PreparedModel) -> OpenedTower:
+    files, config, native = facts.directory.files, facts.config, _native(prepared)
     if isinstance(config, AudioConfig):
         features = read_chunk_features(files, config)
         audio = AudioReader(native, config, features.log_mel, _AUDIO_TOKEN, features.min_samples)
@@ -72,7 +108,7 @@ def _assemble(facts: ModelFacts, tokenizer: Tokenizer, prepared: PreparedModel) 
 
     assert isinstance(config, VisionConfig)
     processor = with_known_token(read_processor(files, config), tokenizer.token_id)
-    vision = ImageReader(native, processor, native.vector("newline"))
+    vision = PromptImageReader(native, processor, native.vector("newline"))
     return OpenedTower(vision=_model(vision, repr(processor), facts, tokenizer, prepared))
 
 

@@ -89,7 +89,7 @@ def compile_job(
         BadRequestError: If the device does not support the model or a setting.
     """
     quantization = facts.quantization
-    model, backend = _with_window(facts.config, config), backend_of(device)
+    model, backend = _with_window(facts, config), backend_of(device)
     if isinstance(model, DecoderConfig):
         model = divided_model(facts, model, config)
         if model.num_shards > 1 and not backend.supports_shards:
@@ -121,12 +121,13 @@ def compile_job(
     )
 
 
-def _with_window(model: AnyConfig, config: EngineConfig) -> AnyConfig:
+def _with_window(facts: ModelFacts, config: EngineConfig) -> AnyConfig:
+    model = facts.config
     if isinstance(model, TowerConfig):
         return model
 
     if not isinstance(model, DecoderConfig):
-        check_encoder(config, model.max_tokens)
+        check_encoder(config, model.max_tokens, has_tower=facts.tower is not None)
         return model
 
     size, sinks = config.sliding_window_size or 0, config.attention_sink_size or 0

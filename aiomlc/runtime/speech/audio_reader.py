@@ -42,7 +42,7 @@ class ChunkedAudio(NamedTuple):
 
 @final
 class AudioReader:
-    """A `TowerReader` of recordings.
+    """A `PromptReader` of recordings.
 
     Args:
         tower: The tower.

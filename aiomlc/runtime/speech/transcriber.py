@@ -79,6 +79,10 @@ class Transcriber:
     window_frames: int
     max_tokens: int  #: Of a window, prompt included.
 
+    def close(self) -> None:
+        """Release the model; waiting callers get `EngineClosedError`. Thread-safe."""
+        self.batcher.close()
+
     def check(self, options: SpeechOptions) -> None:
         """Require that the model has the language and the task.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, final
 from anyio import CapacityLimiter, Lock, to_thread
 from anyio.lowlevel import RunVar, checkpoint
 
-from aiomlc.errors import AiomlcError, RequestFailedError
+from aiomlc.errors import AiomlcError, EngineClosedError, RequestFailedError
 from aiomlc.runtime.towers.piece_model import Digested
 from aiomlc.runtime.towers.tower_reader import EmbeddedItem, TowerReader
 
@@ -74,7 +74,7 @@ class TowerBatcher(Generic[Item, Inputs]):
     def __init__(self, reader: TowerReader[Item, Inputs], cache_bytes: int = CACHE_BYTES) -> None:
         self.num_items: int = 0  #: Images or recordings computed so far.
         self.num_batches: int = 0
-        self._reader = reader
+        self._reader: TowerReader[Item, Inputs] | None = reader
         self._cache = _ItemCache(cache_bytes)
         self._jobs: dict[bytes, _Job[Item]] = {}  # By the digests of items.
         self._turns: RunVar[_Turns] = RunVar("_turns")
@@ -88,6 +88,7 @@ class TowerBatcher(Generic[Item, Inputs]):
 
         Raises:
             BadRequestError: If the model cannot read an item.
+            EngineClosedError: If the batcher was closed before all items were computed.
             RequestFailedError: If the tower failed, or its outputs are not finite.
         """
         await checkpoint()
@@ -110,6 +111,10 @@ class TowerBatcher(Generic[Item, Inputs]):
         results = {job.item.digest: job.outcome() for job in jobs}
         return [found[item.digest] or results[item.digest] for item in items]
 
+    def close(self) -> None:
+        """Release the tower; waiting callers get `EngineClosedError`. Thread-safe."""
+        self._reader = None
+
     def _turns_of_loop(self) -> _Turns:
         turns = self._turns.get(None)
         if turns is None:
@@ -130,17 +135,27 @@ class TowerBatcher(Generic[Item, Inputs]):
     def _run_batch(self) -> None:
         """Compute waiting items. Every one of them that is taken has a result or an error."""
         with self._tower_lock:
-            self._compute(self._next_batch())
+            if (reader := self._reader) is not None:
+                self._compute(reader, self._next_batch(reader))
+                return
 
-    def _compute(self, batch: Mapping[_Job[Item], Inputs]) -> None:
+            for job in self._waiting():
+                job.error = EngineClosedError()
+
+    def _waiting(self) -> list[_Job[Item]]:
+        return [job for job in list(self._jobs.values()) if not job.is_done]
+
+    def _compute(
+        self, reader: TowerReader[Item, Inputs], batch: Mapping[_Job[Item], Inputs]
+    ) -> None:
         if not batch:
             return
 
         try:
-            results = self._reader.embed(list(batch.values()))
+            results = reader.embed(list(batch.values()))
         except Exception as error:  # noqa: BLE001 - raised to the callers that wait.
             for job in batch:
-                job.error = self._as_ours(error)
+                job.error = _as_ours(error, reader.tower_name)
             return
 
         self.num_batches += 1
@@ -150,35 +165,26 @@ class TowerBatcher(Generic[Item, Inputs]):
                 self._cache.put(job.item.digest, result)
                 job.result = result
             else:
-                name = self._reader.tower_name
-                job.error = RequestFailedError(f"the {name}'s outputs are not finite")
+                problem = f"the {reader.tower_name}'s outputs are not finite"
+                job.error = RequestFailedError(problem)
 
-    def _next_batch(self) -> dict[_Job[Item], Inputs]:
+    def _next_batch(self, reader: TowerReader[Item, Inputs]) -> dict[_Job[Item], Inputs]:
         """Return the items of the next batch, processed, up to the budget."""
         batch: dict[_Job[Item], Inputs] = {}
         budget = BATCH_TOKENS
-        waiting = [job for job in list(self._jobs.values()) if not job.is_done]
-        for job in waiting:
+        for job in self._waiting():
             try:
-                inputs = self._reader.process(job.item)
+                inputs = reader.process(job.item)
             except Exception as error:  # noqa: BLE001 - raised to the callers that wait.
-                job.error = self._as_ours(error)
+                job.error = _as_ours(error, reader.tower_name)
                 continue
 
-            budget -= self._reader.num_tokens(inputs)
+            budget -= reader.num_tokens(inputs)
             if batch and budget < 0:
                 break
 
             batch[job] = inputs
         return batch
-
-    def _as_ours(self, error: Exception) -> Exception:
-        if isinstance(error, AiomlcError | MemoryError):
-            return error
-
-        failure = RequestFailedError(f"the {self._reader.tower_name} failed: {error}")
-        failure.__cause__ = error
-        return failure
 
 
 @final
@@ -207,6 +213,15 @@ class _ItemCache:
             self._bytes += item.rows.nbytes
             while self._bytes > self._max_bytes:
                 self._bytes -= self._items.popitem(last=False)[1].rows.nbytes
+
+
+def _as_ours(error: Exception, tower_name: str) -> Exception:
+    if isinstance(error, AiomlcError | MemoryError):
+        return error
+
+    failure = RequestFailedError(f"the {tower_name} failed: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def _are_finite(rows: NDArray[np.float32]) -> bool:

@@ -14,7 +14,7 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.prompt import Prompt, PromptPiece
 from aiomlc.runtime.towers.piece_model import Digested, Encode
 from aiomlc.runtime.towers.tower_batcher import TowerBatcher
-from aiomlc.runtime.towers.tower_reader import EmbeddedItem, TowerReader
+from aiomlc.runtime.towers.tower_reader import EmbeddedItem, PromptReader
 
 Item = TypeVar("Item", bound=Digested)
 
@@ -24,7 +24,7 @@ Item = TypeVar("Item", bound=Digested)
 class TowerModel(Generic[Item]):
     """A `PieceModel` with a tower. Used in one event loop after the other."""
 
-    reader: TowerReader[Item, Any]
+    reader: PromptReader[Item, Any]
     batcher: TowerBatcher[Item, Any]
     token_id: int
     key: bytes  #: Identifies the weights of the tower and the settings of its inputs.

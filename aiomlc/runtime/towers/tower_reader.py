@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("EmbeddedItem", "TowerReader")
+__all__ = ("EmbeddedItem", "PromptReader", "TowerReader")
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
@@ -31,21 +31,6 @@ class TowerReader(Protocol[Item, Inputs]):
         """The name of the tower in errors."""
         ...
 
-    @property
-    def item_name(self) -> str:
-        """The name of an item in errors."""
-        ...
-
-    @property
-    def placeholder(self) -> str:
-        """The text by which chat templates stand for an item."""
-        ...
-
-    @property
-    def token(self) -> str:
-        """The token whose embeddings are replaced; part of `EmbeddedItem.replacement`."""
-        ...
-
     def process(self, item: Item) -> Inputs:
         """Return the inputs of the tower.
 
@@ -60,4 +45,23 @@ class TowerReader(Protocol[Item, Inputs]):
 
     def embed(self, batch: Sequence[Inputs]) -> list[EmbeddedItem]:
         """Return the items of a batch. The rows of one do not depend on the others."""
+        ...
+
+
+class PromptReader(TowerReader[Item, Inputs], Protocol[Item, Inputs]):
+    """A tower whose items are parts of prompts."""
+
+    @property
+    def item_name(self) -> str:
+        """The name of an item in errors."""
+        ...
+
+    @property
+    def placeholder(self) -> str:
+        """The text by which chat templates stand for an item."""
+        ...
+
+    @property
+    def token(self) -> str:
+        """The token whose embeddings are replaced; part of `EmbeddedItem.replacement`."""
         ...

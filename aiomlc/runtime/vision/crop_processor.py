@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ("CropProcessor",)
+__all__ = ("CropProcessor", "PooledProcessor")
 
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from aiomlc.runtime.vision.pixels import (
     shortest_edge_size,
     tile_inputs,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @final
@@ -39,6 +42,14 @@ class CropProcessor:
 
     def process(self, image: ImageData) -> ProcessedImage:
         """Process an image. Blocks."""
+        inputs = self.inputs(image)
+        first = int(self.has_class_token and self.drops_class_token)
+        order = np.arange(first, len(inputs["patches"]), dtype=np.int32)
+        inputs["order"] = order[:, np.newaxis]
+        return ProcessedImage(inputs, self.image_token * len(order), len(order))
+
+    def inputs(self, image: ImageData) -> dict[str, NDArray[Any]]:
+        """Return the inputs of the tower without `order`. Blocks."""
         pixels = image.pixels
         if self.pads_to_square:
             pixels = pad_to_square(pixels, tuple(int(255 * mean) for mean in self.scale.mean))
@@ -48,10 +59,20 @@ class CropProcessor:
             pixels = center_crop(resize(pixels, height, width, self.resample), self.size, self.size)
         else:
             pixels = resize(pixels, self.size, self.size, self.resample)
-        inputs = tile_inputs(
+        return tile_inputs(
             [self.scale.apply(pixels)], self.patch_size, has_class_token=self.has_class_token
         )
-        first = int(self.has_class_token and self.drops_class_token)
-        order = np.arange(first, len(inputs["patches"]), dtype=np.int32)
-        inputs["order"] = order[:, np.newaxis]
-        return ProcessedImage(inputs, self.image_token * len(order), len(order))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PooledProcessor:
+    """Makes the same image for a tower that embeds it as one row, that of its first token."""
+
+    crop: CropProcessor
+
+    def process(self, image: ImageData) -> ProcessedImage:
+        """Process an image. Blocks."""
+        inputs = self.crop.inputs(image)
+        inputs["order"] = np.zeros((1, 1), np.int32)
+        return ProcessedImage(inputs, "", 1)

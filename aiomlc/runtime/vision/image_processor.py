@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ImageProcessor", "ProcessedImage")
+__all__ = ("ImageProcessor", "PixelProcessor", "ProcessedImage")
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -29,8 +29,20 @@ class ProcessedImage(NamedTuple):
     grid: tuple[int, int, int] | None = None  #: Rows in time, height and width, for RoPE's axes.
 
 
-class ImageProcessor(Protocol):
+class PixelProcessor(Protocol):
     """Resizes, crops and normalizes the images of one model."""
+
+    def process(self, image: ImageData) -> ProcessedImage:
+        """Process an image. Blocks.
+
+        Raises:
+            BadRequestError: If the model cannot read an image of this shape.
+        """
+        ...
+
+
+class ImageProcessor(PixelProcessor, Protocol):
+    """A processor of images that are parts of prompts."""
 
     @property
     def placeholder(self) -> str:
@@ -40,12 +52,4 @@ class ImageProcessor(Protocol):
     @property
     def image_token(self) -> str:
         """The token whose embeddings are replaced; part of `ProcessedImage.replacement`."""
-        ...
-
-    def process(self, image: ImageData) -> ProcessedImage:
-        """Process an image. Blocks.
-
-        Raises:
-            BadRequestError: If the model cannot read an image of this shape.
-        """
         ...

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("ImageReader", "VisionTower")
+__all__ = ("ImageReader", "PromptImageReader", "VisionTower")
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from aiomlc.runtime.images.image_data import ImageData
 from aiomlc.runtime.towers.tower_reader import EmbeddedItem
-from aiomlc.runtime.vision.image_processor import ImageProcessor, ProcessedImage
+from aiomlc.runtime.vision.image_processor import ImageProcessor, PixelProcessor, ProcessedImage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,6 @@ class VisionTower(Protocol):
         ...
 
 
-@final
 class ImageReader:
     """A `TowerReader` of images.
 
@@ -35,24 +34,16 @@ class ImageReader:
     """
 
     tower_name: str = "vision tower"
-    item_name: str = "image"
 
     def __init__(
-        self, tower: VisionTower, processor: ImageProcessor, newline: NDArray[np.float32] | None
+        self,
+        tower: VisionTower,
+        processor: PixelProcessor,
+        newline: NDArray[np.float32] | None = None,
     ) -> None:
         self._tower = tower
         self._processor = processor
         self._newline = newline
-
-    @property
-    def placeholder(self) -> str:
-        """The text by which chat templates stand for an image."""
-        return self._processor.placeholder
-
-    @property
-    def token(self) -> str:
-        """The token whose embeddings are replaced."""
-        return self._processor.image_token
 
     def process(self, item: ImageData) -> ProcessedImage:
         """Process an image. Blocks.
@@ -87,6 +78,23 @@ class ImageReader:
 
             rows = np.concatenate([rows, self._newline[np.newaxis]])
         return rows[image.rows]
+
+
+@final
+class PromptImageReader(ImageReader):
+    """A `PromptReader` of images."""
+
+    item_name: str = "image"
+
+    def __init__(
+        self,
+        tower: VisionTower,
+        processor: ImageProcessor,
+        newline: NDArray[np.float32] | None = None,
+    ) -> None:
+        super().__init__(tower, processor, newline)
+        self.placeholder: str = processor.placeholder
+        self.token: str = processor.image_token
 
 
 def _num_tokens(image: ProcessedImage) -> int:

@@ -84,9 +84,12 @@ def pad_to_square(pixels: NDArray[np.uint8], color: Sequence[int]) -> NDArray[np
 
 
 def to_patches(pixels: NDArray[np.float32], size: int) -> NDArray[np.float32]:
-    """Return `[rows, columns, channels, size, size]` for an image `[height, width, channels]`."""
-    height, width, channels = pixels.shape
-    grid = pixels.reshape(height // size, size, width // size, size, channels)
+    """Return `[rows, columns, channels, size, size]` for an image `[height, width, channels]`.
+
+    As in a convolution, a rest at the end that is smaller than a patch is left out.
+    """
+    rows, columns = (side // size for side in pixels.shape[:2])
+    grid = pixels[: rows * size, : columns * size].reshape(rows, size, columns, size, -1)
     return grid.transpose(0, 2, 4, 1, 3)
 
 
@@ -98,7 +101,7 @@ def tile_inputs(
     Each tile attends to itself only.
 
     Args:
-        tiles: Images `[height, width, channels]` of the same size, a multiple of that of a patch.
+        tiles: Images `[height, width, channels]` of the same size.
         patch_size: The side of a patch.
         has_class_token: Whether the tokens of each tile begin with one that has no pixels.
     """

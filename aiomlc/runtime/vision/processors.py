@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("read_processor", "with_known_token")
+__all__ = ("read_pooled_processor", "read_processor", "with_known_token")
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from aiomlc.gguf.directory import ConfigFiles
 from aiomlc.models import VisionConfig
 from aiomlc.runtime.vision.anyres_processor import AnyResProcessor
 from aiomlc.runtime.vision.budget_processor import BudgetProcessor
-from aiomlc.runtime.vision.crop_processor import CropProcessor
+from aiomlc.runtime.vision.crop_processor import CropProcessor, PooledProcessor
 from aiomlc.runtime.vision.grid_processor import GridProcessor
 from aiomlc.runtime.vision.image_processor import ImageProcessor
 from aiomlc.runtime.vision.pan_and_scan_processor import PanAndScan, PanAndScanProcessor
@@ -42,6 +42,15 @@ def read_processor(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
         ModelLoadError: If a file is missing or a field is invalid.
     """
     return _PROCESSORS[config.model_type](files, config)
+
+
+def read_pooled_processor(files: ConfigFiles, config: VisionConfig) -> PooledProcessor:
+    """Return the image processor of a model that embeds each image as one row.
+
+    Raises:
+        ModelLoadError: If a file is missing or a field is invalid.
+    """
+    return PooledProcessor(_POOLED_PROCESSORS[config.model_type](files, config))
 
 
 def with_known_token(
@@ -87,9 +96,10 @@ def _pixtral(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
 
 
 def _llava(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
-    if config.rope_theta:
-        return _pixtral(files, config)
+    return _pixtral(files, config) if config.rope_theta else _clip(files, config)
 
+
+def _clip(files: ConfigFiles, config: VisionConfig) -> CropProcessor:
     side = 224 if files.object("mlc-chat-config.json") is None else config.image_size
     fields = ProcessorFields(
         files,
@@ -99,6 +109,16 @@ def _llava(files: ConfigFiles, config: VisionConfig) -> ImageProcessor:
         size={"shortest_edge": side},
         crop_size={"height": side, "width": side},
     )
+    return _crop(fields, config)
+
+
+def _siglip(files: ConfigFiles, config: VisionConfig) -> CropProcessor:
+    size = {"height": 224, "width": 224}
+    fields = ProcessorFields(files, image_mean=_HALF, image_std=_HALF, resample=_BICUBIC, size=size)
+    return _crop(fields, config)
+
+
+def _crop(fields: ProcessorFields, config: VisionConfig) -> CropProcessor:
     shortest_edge = fields.edge("size", "shortest_edge")
     name = "crop_size" if shortest_edge else "size"
     fields.require(name, fields.square(name), config.image_size)
@@ -263,4 +283,7 @@ _PROCESSORS: Mapping[str, Callable[[ConfigFiles, VisionConfig], ImageProcessor]]
         "smolvlm": _idefics3,
         **dict.fromkeys(_QWEN, _qwen),
     }
+)
+_POOLED_PROCESSORS: Mapping[str, Callable[[ConfigFiles, VisionConfig], CropProcessor]] = (
+    MappingProxyType({"clip": _clip, "siglip": _siglip})
 )

@@ -127,6 +127,7 @@ def test_every_decoder_type_has_a_tiny_config() -> None:
     encoders = {"bert", "bert-bge", "modernbert", "roberta", "xlm-roberta"}
     encoders |= {"distilbert", "eurobert", "gte", "new", "nomic_bert"}
     encoders |= {"albert", "camembert", "deberta-v2", "electra", "jina_embeddings_v3", "mpnet"}
+    encoders |= {"clip", "siglip"}
     others = {*encoders, "gemma3", "gemma3n", "gemma4", "qwen3_5", "qwen3_5_moe"}
     others |= {"gemma4_unified", "gemma4_unified_text", "qwen2_5_vl", "qwen2_vl", "qwen3_vl"}
     others |= {"idefics3", "internvl", "llava", "llava_next", "mistral3", "smolvlm"}

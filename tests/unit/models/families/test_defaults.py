@@ -16,7 +16,7 @@ from tests.unit.models.read_decoder import read_decoder
 ENCODERS = {
     *("bert", "bert-bge", "distilbert", "eurobert", "gte", "modernbert", "new", "nomic_bert"),
     *("camembert", "electra", "jina_embeddings_v3", "mpnet", "roberta", "xlm-roberta"),
-    *("albert", "deberta-v2"),
+    *("albert", "clip", "deberta-v2", "siglip"),
 }
 OMITTED = {
     "layer_norm_eps",

@@ -19,7 +19,7 @@ from aiomlc.runtime.towers.tower_batcher import TowerBatcher
 from aiomlc.runtime.towers.tower_model import TowerModel
 from aiomlc.runtime.towers.tower_reader import EmbeddedItem
 from aiomlc.runtime.vision.image_processor import ProcessedImage
-from aiomlc.runtime.vision.image_reader import ImageReader
+from aiomlc.runtime.vision.image_reader import PromptImageReader
 
 TOKEN = 9
 
@@ -67,7 +67,7 @@ class FakeTower:
 def batcher_of(
     tower: FakeTower, cache_bytes: int = 1 << 20
 ) -> TowerBatcher[ImageData, ProcessedImage]:
-    return TowerBatcher(ImageReader(tower, FakeProcessor(), None), cache_bytes)
+    return TowerBatcher(PromptImageReader(tower, FakeProcessor()), cache_bytes)
 
 
 async def test_rows_are_those_of_the_images_in_their_order() -> None:
@@ -175,7 +175,7 @@ async def test_an_image_that_fails_fails_its_callers_only(
 
 
 def model_of(tower: FakeTower) -> TowerModel[ImageData]:
-    reader = ImageReader(tower, FakeProcessor(), None)
+    reader = PromptImageReader(tower, FakeProcessor())
     return TowerModel(reader=reader, batcher=TowerBatcher(reader), token_id=TOKEN, key=b"key")
 
 
