@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-_CALIBRATED = 300  # Passages; as many as NNCF takes if it is not told.
+_CALIBRATED = 300  # Passages; as many as NNCF takes by default.
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Ctrl-C for a main thread that waits: its signal is never lost.
 
 CPython does not notice a signal that arrives after its last check for signals and before the system
-call in which the thread waits. A user presses Ctrl-C again. A test sends another signal
-until the first is noticed.
+call in which the thread waits. A user presses Ctrl-C again. A test sends another signal until the
+first is noticed.
 """
 
 from __future__ import annotations

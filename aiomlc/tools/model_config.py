@@ -30,7 +30,7 @@ _ARCHITECTURES: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Format:
-    """What MLC LLM's configs of a model type have in common, and those of others do not."""
+    """The particulars of MLC LLM's configs of a model type."""
 
     window_only: bool = False  #: Whether a window is in place of a context length.
     no_sinks: int = -1  #: The `attention_sink_size` without a window.
