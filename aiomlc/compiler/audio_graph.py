@@ -4,11 +4,9 @@ from __future__ import annotations
 
 __all__ = ("audio_graph",)
 
-from typing import Any
-
 import tvm
-from tvm.relax.frontend import nn
 
+from aiomlc.compiler.functions import Specs, export_functions, floats, ints
 from aiomlc.compiler.interface import Backend, GraphCompiler
 from aiomlc.compiler.job import LibraryMetadata
 from aiomlc.compiler.parameters import parameter_records
@@ -24,33 +22,21 @@ def audio_graph(
     """Return the module with `convolve` and `encode`, and the library's metadata."""
     tower = compiler.lower_encoder(AudioTower(config), quantization)
     inputs = _inputs(config)
-    packed = {"param_mode": "packed", "effect_mode": "none"}
-    spec = {name: {**values, "$": packed} for name, values in inputs.items()}
-    module, named, _ = tower.export_tvm(spec, allow_extern=True)
+    module, order = export_functions(tower, inputs)
     metadata = {
         "model_type": config.model_type,
         "quantization": quantization.name,
         "inputs": {name: list(values) for name, values in inputs.items()},
         "embedded_size": config.embedded_size,
         "params": parameter_records(
-            audio_parameters(config),
-            quantization,
-            backend.layout_family,
-            [name for name, _ in named],
+            audio_parameters(config), quantization, backend.layout_family, order
         ),
     }
     return module, metadata
 
 
-def _inputs(config: AudioConfig) -> dict[str, dict[str, Any]]:
+def _inputs(config: AudioConfig) -> Specs:
     """Return the specifications of the functions' inputs, in their order."""
-
-    def ints(*shape: str | int) -> Any:  # noqa: ANN401 - tvm is untyped.
-        return nn.spec.Tensor(list(shape), "int32")
-
-    def floats(*shape: str | int) -> Any:  # noqa: ANN401 - tvm is untyped.
-        return nn.spec.Tensor(list(shape), "float32")
-
     return {
         "convolve": {
             "taps": floats("n", CONV_TAPS),

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 __all__ = ("encoder_graph",)
 
-from typing import Any
-
 import tvm
-from tvm.relax.frontend import nn
 
+from aiomlc.compiler.functions import Specs, export_functions, floats, ints
 from aiomlc.compiler.interface import Backend, GraphCompiler
 from aiomlc.compiler.job import LibraryMetadata
 from aiomlc.compiler.parameters import parameter_records
@@ -33,8 +31,7 @@ def encoder_graph(
     """
     encoder = compiler.lower_encoder(_build_graph(config), quantization)
     is_prepared = isinstance(encoder, DisentangledEncoder)
-    module, named, _ = encoder.export_tvm(_functions(config), allow_extern=True)
-    order = [name for name, _ in named]
+    module, order = export_functions(encoder, _functions(config))
     metadata = {
         "model_type": config.model_type,
         "quantization": quantization.name,
@@ -65,22 +62,15 @@ def _build_graph(
             return Encoder(config)
 
 
-def _functions(config: EncoderConfig | BlockEncoderConfig) -> dict[str, dict[str, Any]]:
+def _functions(config: EncoderConfig | BlockEncoderConfig) -> Specs:
     """Return the specifications of the functions' inputs."""
-    packed = {"param_mode": "packed", "effect_mode": "none"}
-    tokens = nn.spec.Tensor(["n"], "int32")
-    encode = {
-        "ids": tokens,
-        "positions": tokens,
-        "types": tokens,
-        "lengths": nn.spec.Tensor(["b"], "int32"),
-    }
+    tokens = ints("n")
+    encode = {"ids": tokens, "positions": tokens, "types": tokens, "lengths": ints("b")}
     match config:
         case EncoderConfig(position_bias=RelativePositions(count=count)):
             heads = config.num_attention_heads
             sizes = [heads, -(-2 * count // TILE_ROWS), config.hidden_size // heads, TILE_ROWS]
-            shape = [config.num_hidden_layers, 2, *sizes]
-            encode["position_tiles"] = nn.spec.Tensor(shape, "float32")
-            return {"prepare": {"$": packed}, "encode": {**encode, "$": packed}}
+            tiles = floats(config.num_hidden_layers, 2, *sizes)
+            return {"prepare": {}, "encode": {**encode, "position_tiles": tiles}}
         case _:
-            return {"encode": {**encode, "$": packed}}
+            return {"encode": encode}

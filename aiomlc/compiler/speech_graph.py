@@ -4,11 +4,9 @@ from __future__ import annotations
 
 __all__ = ("speech_graph",)
 
-from typing import Any
-
 import tvm
-from tvm.relax.frontend import nn
 
+from aiomlc.compiler.functions import Specs, export_functions, floats, ints
 from aiomlc.compiler.interface import Backend, GraphCompiler
 from aiomlc.compiler.job import LibraryMetadata
 from aiomlc.compiler.parameters import parameter_records
@@ -26,9 +24,7 @@ def speech_graph(
     """Return the module with `encode`, `remember` and `decode`, and the library's metadata."""
     model = compiler.lower_encoder(SpeechModel(config), quantization)
     inputs = _inputs(config)
-    packed = {"param_mode": "packed", "effect_mode": "none"}
-    spec = {name: {**values, "$": packed} for name, values in inputs.items()}
-    module, named, _ = model.export_tvm(spec, allow_extern=True)
+    module, order = export_functions(model, inputs)
     metadata = {
         "model_type": config.model_type,
         "quantization": quantization.name,
@@ -40,10 +36,7 @@ def speech_graph(
         "window_positions": config.encoder.num_positions,
         "context_window_size": config.max_tokens,
         "params": parameter_records(
-            speech_parameters(config),
-            quantization,
-            backend.layout_family,
-            [name for name, _ in named],
+            speech_parameters(config), quantization, backend.layout_family, order
         ),
     }
     return module, metadata
@@ -53,15 +46,9 @@ def _page_elements(config: SpeechConfig) -> int:
     return 2 * PAGE_SIZE * config.hidden_size
 
 
-def _inputs(config: SpeechConfig) -> dict[str, dict[str, Any]]:
+def _inputs(config: SpeechConfig) -> Specs:
     """Return the specifications of the functions' inputs, in their order."""
     layers, page = config.decoder.num_layers, _page_elements(config)
-
-    def ints(*shape: str | int) -> Any:  # noqa: ANN401 - tvm is untyped.
-        return nn.spec.Tensor(list(shape), "int32")
-
-    def floats(*shape: str | int) -> Any:  # noqa: ANN401 - tvm is untyped.
-        return nn.spec.Tensor(list(shape), "float32")
 
     rows = {"lengths": ints("b"), "ends": ints("b"), "slots": ints("b")}
     return {

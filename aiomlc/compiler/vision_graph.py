@@ -7,8 +7,8 @@ __all__ = ("vision_graph",)
 from typing import Any, Final
 
 import tvm
-from tvm.relax.frontend import nn
 
+from aiomlc.compiler.functions import export_functions, floats, ints
 from aiomlc.compiler.interface import Backend, GraphCompiler
 from aiomlc.compiler.job import LibraryMetadata
 from aiomlc.compiler.parameters import parameter_records
@@ -27,8 +27,7 @@ def vision_graph(
     graph = GridTower(config) if config.rope_theta else VisionTower(config)
     tower = compiler.lower_encoder(graph, quantization)
     inputs = _inputs(config)
-    packed = {"param_mode": "packed", "effect_mode": "none"}
-    module, named, _ = tower.export_tvm({"encode": {**inputs, "$": packed}}, allow_extern=True)
+    module, order = export_functions(tower, {"encode": inputs})
     metadata = {
         "model_type": config.model_type,
         "quantization": quantization.name,
@@ -36,10 +35,7 @@ def vision_graph(
         "embedded_size": config.embedded_size,
         "has_class_token": config.has_class_token,
         "params": parameter_records(
-            vision_parameters(config),
-            quantization,
-            backend.layout_family,
-            [name for name, _ in named],
+            vision_parameters(config), quantization, backend.layout_family, order
         ),
     }
     return module, metadata
@@ -47,24 +43,23 @@ def vision_graph(
 
 def _inputs(config: VisionConfig) -> dict[str, Any]:
     """Return the specifications of the inputs of `encode`, in their order."""
-    patches = nn.spec.Tensor(["n", config.patch_inputs], "float32")
-    lengths = nn.spec.Tensor(["b"], "int32")
-    order = nn.spec.Tensor(["m", config.num_merged], "int32")
+    patches, lengths = floats("n", config.patch_inputs), ints("b")
+    order = ints("m", config.num_merged)
     if not config.rope_theta:
         return {
             "patches": patches,
-            "flags": nn.spec.Tensor(["n", 2], "float32"),
-            "positions": nn.spec.Tensor(["n"], "int32"),
+            "flags": floats("n", 2),
+            "positions": ints("n"),
             "lengths": lengths,
             "order": order,
         }
 
     return {
         "patches": patches,
-        "positions": nn.spec.Tensor([_ROPE_AXES, "n"], "int32"),
+        "positions": ints(_ROPE_AXES, "n"),
         "lengths": lengths,
-        "window_lengths": nn.spec.Tensor(["w"], "int32"),
+        "window_lengths": ints("w"),
         "order": order,
-        "table_ids": nn.spec.Tensor(["t"], "int32"),
-        "table_weights": nn.spec.Tensor(["n", config.position_taps], "float32"),
+        "table_ids": ints("t"),
+        "table_weights": floats("n", config.position_taps),
     }
