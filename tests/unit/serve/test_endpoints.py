@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,9 +20,12 @@ from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.sampling_params import SamplingParams
 from aiomlc.serve import ServerOptions, create_app
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
+from tests.unit.api.image_embedder import NUM_TOKENS, embed_images
+from tests.unit.runtime.images import pictures
 from tests.unit.serve.asgi import CHAT, events_of, http_client, serving, text_of
 
 pytestmark = pytest.mark.timeout(30)
+PNG = pictures.encoded(pictures.gradient(5, 3), "PNG")
 
 
 async def test_chat_completion_is_openais_object() -> None:
@@ -106,6 +110,19 @@ async def test_weights_and_vectors_of_tokens_are_fields_of_embeddings() -> None:
     # The query has the prompt "q", which is no token of the documents.
     assert [each["score"] for each in scores.json()["data"]] == [1, 0]
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "similarity")
+
+
+async def test_images_and_texts_are_inputs_of_embeddings() -> None:
+    url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"image": url}, {"text": "one"}]
+    async with embed_images() as encoder, http_client(create_app({"a": encoder})) as client:
+        answer = await client.post("/v1/embeddings", json={"input": parts, "normalize": False})
+        refused = await client.post("/v1/embeddings", json={"input": ["one", {"image": url[:-9]}]})
+
+    image, again, _ = (item["embedding"] for item in answer.json()["data"])
+    assert image == again == [5, 3, -1]
+    assert answer.json()["usage"]["prompt_tokens"] == 2 * NUM_TOKENS + 3
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input[1]")
 
 
 async def test_embeddings_of_an_encoder_beside_a_decoder() -> None:
