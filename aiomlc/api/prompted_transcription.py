@@ -107,7 +107,7 @@ class PromptedRun:
         try:
             delta = await self._stream.__anext__()
         except StopAsyncIteration:
-            return self._end_part()
+            return await self._end_part()
 
         self._token_ids += delta.token_ids
         text = self._output.put(delta.text)
@@ -142,10 +142,12 @@ class PromptedRun:
             prompt, config, self.request_id, operation="text_completion"
         )
 
-    def _end_part(self) -> list[TranscriptionSegment]:
+    async def _end_part(self) -> list[TranscriptionSegment]:
         """Return the rest of a part's text, and go to the next part."""
-        segments = self._segments(self._output.finish())
-        if text := self._output.text:
+        output = self._output
+        text = await run_in_worker(lambda _: output.text)
+        segments = self._segments(output.finish())
+        if text:
             self._texts.append(self._separator + text)
         self._stream, self._output, self._token_ids = None, AsrText(self._asked), []
         self._index += 1

@@ -105,9 +105,9 @@ class AsrText:
 
     @property
     def text(self) -> str:
-        """The whole text, when the output has ended: without spaces around it, and without what
-        the model repeats without end."""
-        return collapse_repetitions("".join(self._parts)).strip()
+        """The whole text so far, without spaces around it, and without what the model repeats
+        without end. Takes milliseconds for a long text."""
+        return collapse_repetitions(("".join(self._parts) + self._pending).strip()).strip()
 
     def put(self, output: str) -> str:
         """Add a part of the output, and return the text that it completes; may be empty.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from anyio import create_task_group
+from anyio import CancelScope, create_task_group
 from anyio.lowlevel import checkpoint
 from numpy.typing import NDArray
 
 from aiomlc import MLCEngine
+from aiomlc.api import prompted_transcription
 from aiomlc.api.transcription import TranscriptionStream
 from aiomlc.errors import BadRequestError, EngineOverloadedError, RequestAbortedError
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.testing import FakeCore
 from tests.unit.api.hearing import FakeAudio, audio_model, open_audio_engine
 
@@ -201,6 +205,37 @@ async def test_a_cancelled_read_loses_nothing() -> None:
             tasks.cancel_scope.cancel()
         core.allow(40)
         assert "".join(await _read(stream)) == "abc"
+
+
+async def test_reads_that_are_cancelled_at_the_end_of_a_part_lose_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    num_cancelled = 0
+
+    async def cancel_once(function: Callable[[Callable[[], bool]], object]) -> object:
+        nonlocal num_cancelled
+        if "_end_part" in function.__qualname__ and num_cancelled < 2:
+            num_cancelled += 1
+            scope.cancel()
+            await checkpoint()
+        return await run_in_worker(function)
+
+    core = FakeCore(["language English<asr_text>abc "])
+    async with (
+        open_audio_engine(audio_model(core)) as engine,
+        engine.stream_transcription(audio(1)) as stream,
+    ):
+        monkeypatch.setattr(prompted_transcription, "run_in_worker", cancel_once)
+        texts: list[str] = []
+        is_read = False
+        while not is_read:
+            with CancelScope() as scope:
+                async for segment in stream:
+                    texts.append(segment.text)  # noqa: PERF401 - it stays if the next is cancelled.
+                is_read = True
+
+    assert num_cancelled == 2
+    assert "".join(texts) == "abc" == stream.text
 
 
 def test_blocking_code_transcribes() -> None:
