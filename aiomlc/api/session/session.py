@@ -122,10 +122,13 @@ class ModelSession:
 
         from aiomlc.runtime.audio.sources import load_reference  # Imported late, with NumPy.
 
-        recordings = [await load_reference(part, self.audio_limits, path) for path, part in audios]
-        seconds = sum(recording.seconds for recording in recordings)
-        # Before the tower computes them.
-        self.check_length(range(int(seconds * self.model.audio_rows_per_second)))
+        recordings: list[Recording] = []
+        seconds = 0.0
+        for param, part in audios:
+            recordings.append(await load_reference(part, self.audio_limits, param))
+            seconds += recordings[-1].seconds
+            # At once, since a small file may have an hour.
+            self.check_length(range(int(seconds * self.model.audio_rows_per_second)))
         return recordings
 
     async def encode(

@@ -88,6 +88,11 @@ async def test_audio_that_fills_the_context_is_refused_before_it_is_computed() -
     async with open_audio_engine(model) as engine:
         with pytest.raises(PromptTooLongError, match="16"):
             await engine.chat.completions.create(messages=chat(audio_part(), audio_part()))
+        # The third part is not loaded any more.
+        with pytest.raises(PromptTooLongError, match="16"):
+            await engine.chat.completions.create(
+                messages=chat(audio_part(), audio_part(), audio_part("no base64!"))
+            )
 
     assert isinstance(model.audio, FakeAudio)
     assert model.audio.texts == []
